@@ -1,0 +1,68 @@
+package packet
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// HashKey is the secret of [FlowHash], drawn once per boot.
+type HashKey [2]uint64
+
+// The odd constants spread the key over the rounds (bits of the fraction of pi).
+const (
+	pi0 = 0x243f6a8885a308d3
+	pi1 = 0x13198a2e03707345
+	pi2 = 0xa4093822299f31d1
+)
+
+// mix is one round: the two halves of a 128-bit product, folded.
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
+
+// FlowHash is a keyed hash, equal for all frames of a flow and not for a sender
+// to steer. A flow is: addresses, protocol and ports for whole TCP, UDP, SCTP
+// and UDP-Lite packets; addresses alone for any fragment, so that all of a
+// packet stay together; addresses and protocol for other IP; MACs and EtherType
+// for the rest. VLAN tags do not count. All 64 bits are usable.
+func FlowHash(k *HashKey, frame []byte, l *Layout) uint64 {
+	proto := uint64(l.Proto)
+	var ports uint64
+	if l.Fragment {
+		// Fragments of one packet may name different next headers.
+		proto = 1 << 8
+	} else if hasPorts(l.Proto) && l.L4 != 0 {
+		if p := frame[min(l.L4, len(frame)):]; len(p) >= 4 {
+			ports = uint64(binary.BigEndian.Uint32(p))
+		}
+	}
+	last := proto<<32 | ports
+	if l.L3Len != 0 {
+		p := frame[min(l.L3, len(frame)):]
+		switch {
+		case l.EtherType == EtherTypeIPv4 && len(p) >= IPv4MinLen:
+			h := (*[IPv4MinLen]byte)(p)
+			return finish(k, binary.BigEndian.Uint64(h[12:20])^k[0], last)
+		case l.EtherType == EtherTypeIPv6 && len(p) >= IPv6Len:
+			h := (*[IPv6Len]byte)(p)
+			a := mix(binary.BigEndian.Uint64(h[8:16])^k[0], binary.BigEndian.Uint64(h[16:24])^k[1])
+			b := mix(binary.BigEndian.Uint64(h[24:32])^k[1]^pi0, binary.BigEndian.Uint64(h[32:40])^k[0]^pi1)
+			return finish(k, bits.RotateLeft64(a, 23)^b, last)
+		}
+	}
+	if len(frame) < EthernetLen {
+		return finish(k, k[0], 0)
+	}
+	h := (*[EthernetLen]byte)(frame)
+	return finish(k, binary.BigEndian.Uint64(h[:8])^k[0],
+		uint64(binary.BigEndian.Uint32(h[8:12]))<<16|uint64(l.EtherType))
+}
+
+func finish(k *HashKey, a, b uint64) uint64 {
+	return mix(mix(a, b^k[1])^k[0]^pi2, pi0^k[1]|1)
+}
+
+func hasPorts(proto uint8) bool {
+	return proto == ProtoTCP || proto == ProtoUDP || proto == ProtoSCTP || proto == ProtoUDPLite
+}
