@@ -2,110 +2,145 @@ package xdp
 
 import (
 	"errors"
-	"net/netip"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 )
-
-// Mode says where in the kernel the program runs.
-type Mode uint8
-
-const (
-	// Native runs in the driver, before an skb is made.
-	Native Mode = iota
-	// Generic runs on skbs. It is slower, and cannot see an offloaded VLAN
-	// tag: turn tx-vlan-offload off at the sending end of a veth.
-	Generic
-)
-
-// Kind is the kind of port, and so the program it gets.
-type Kind uint8
-
-const (
-	// Workload redirects everything and drops what has no socket.
-	Workload Kind = iota
-	// Uplink redirects frames for the locator and passes the rest.
-	Uplink
-)
-
-// Errors returned by this package, to be tested with [errors.Is].
-var (
-	// ErrForeignProgram: the device has an XDP program that is not picot's.
-	ErrForeignProgram = errors.New("foreign XDP program")
-	// ErrPinBusy: the name's pin holds another device that is alive.
-	ErrPinBusy = errors.New("pin holds another device")
-	// ErrMode: the pinned program runs in a mode that was not asked for.
-	ErrMode = errors.New("pinned in another mode")
-)
-
-// AttachOptions say what to attach to which device.
-type AttachOptions struct {
-	IfIndex int    // device, in the caller's network namespace
-	Kind    Kind   // which program
-	Queues  int    // XSKMAP slots, at least the device's receive queues
-	PinDir  string // directory in a bpffs, made when missing
-	Name    string // name of the pin, unique in PinDir
-
-	Locator netip.Prefix // Uplink only: IPv6, 32 to 64 bits
-
-	Mode         Mode // wanted mode
-	AllowGeneric bool // fall back to Generic when Native fails
-}
 
 // Program is an attached program with its maps.
-type Program struct{}
+type Program struct {
+	name   string
+	dir    string
+	mode   Mode
+	kind   Kind
+	reused bool
 
-// Counters are the frames seen since the program was attached, all CPUs
-// summed. Redirected + DroppedEmpty + Passed + Errors is every frame.
-type Counters struct {
-	Redirected     uint64 // handed to a socket's slot
-	DroppedEmpty   uint64 // dropped: the queue's slot is empty
-	Passed         uint64 // left to the kernel (Uplink only)
-	Errors         uint64 // dropped: the VLAN tag could not be put back
-	VLANReinserted uint64 // frames whose offloaded tag was put back
+	objs *objects
+	link link.Link
+
+	// The kernel applies the fallback of bpf_redirect_map only to an empty
+	// slot and tells nobody which slots are filled by whom, so the slots this
+	// process filled are kept here.
+	slots []int
 }
 
-// Pin is what [List] found in one directory of PinDir.
-type Pin struct {
-	Name    string
-	Kind    Kind
-	Mode    Mode
-	IfIndex int  // 0: the device is gone
-	Alive   bool // attached to a device that exists
+func newProgram(o *AttachOptions, dir string, objs *objects, l link.Link, mode Mode, reused bool) *Program {
+	slots := make([]int, objs.xsks.MaxEntries())
+	for i := range slots {
+		slots[i] = -1
+	}
+	return &Program{name: o.Name, dir: dir, mode: mode, kind: o.Kind, reused: reused, objs: objs, link: l, slots: slots}
 }
 
-var errSkeleton = errors.New("the program is not built in yet")
+// SetSocket puts the AF_XDP socket fd, bound to the device's queue, into the
+// slot of queue. A socket already there is replaced. The kernel empties the
+// slot when the socket is closed everywhere.
+func (p *Program) SetSocket(queue int, fd int) error {
+	if err := p.checkQueue(queue); err != nil {
+		return err
+	}
+	if fd < 0 {
+		return fmt.Errorf("set socket of %s queue %d: bad descriptor %d", p.name, queue, fd)
+	}
+	if err := p.objs.xsks.Put(uint32(queue), uint32(fd)); err != nil {
+		return fmt.Errorf("set socket of %s queue %d: %w", p.name, queue, err)
+	}
+	p.slots[queue] = fd
+	return nil
+}
 
-// Attach puts the program on the device.
-func Attach(o AttachOptions) (*Program, error) { return nil, errSkeleton }
+// ClearSocket empties the slot of queue, whoever filled it; frames of that
+// queue are dropped from now on. An empty slot is no error.
+func (p *Program) ClearSocket(queue int) error {
+	if err := p.checkQueue(queue); err != nil {
+		return err
+	}
+	if err := p.objs.xsks.Delete(uint32(queue)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("clear socket of %s queue %d: %w", p.name, queue, err)
+	}
+	p.slots[queue] = -1
+	return nil
+}
 
-// SetSocket puts the AF_XDP socket fd into the slot of queue.
-func (p *Program) SetSocket(queue int, fd int) error { return errSkeleton }
+func (p *Program) checkQueue(queue int) error {
+	if p.link == nil {
+		return fmt.Errorf("program of %s: %w", p.name, errClosed)
+	}
+	if queue < 0 || queue >= len(p.slots) {
+		return fmt.Errorf("queue %d of %s is not below its %d slots", queue, p.name, len(p.slots))
+	}
+	return nil
+}
 
-// ClearSocket empties the slot of queue.
-func (p *Program) ClearSocket(queue int) error { return errSkeleton }
-
-// Slots returns the socket fd this process put into each slot, -1 for none.
-func (p *Program) Slots() []int { return nil }
+// Slots returns the socket descriptor this process put into each slot, -1 for
+// none. A slot filled by an earlier process that lives on reads -1.
+func (p *Program) Slots() []int { return slices.Clone(p.slots) }
 
 // Counters reads the counters.
-func (p *Program) Counters() (Counters, error) { return Counters{}, errSkeleton }
+func (p *Program) Counters() (Counters, error) {
+	c, err := readCounters(p.objs.counters)
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", p.name, err)
+	}
+	return c, nil
+}
 
 // Mode returns the mode the program runs in.
-func (p *Program) Mode() Mode { return Native }
+func (p *Program) Mode() Mode { return p.mode }
 
-// Reused says whether the program of an earlier process was taken over.
-func (p *Program) Reused() bool { return false }
+// Kind returns the kind of port it was attached for.
+func (p *Program) Kind() Kind { return p.kind }
 
-// Detach removes the pins and the program from the device.
-func (p *Program) Detach() error { return errSkeleton }
+// Reused says whether the link of an earlier process was taken over.
+func (p *Program) Reused() bool { return p.reused }
+
+// ReadsTags says whether the program sees offloaded VLAN tags. If not, the
+// sending end (a veth's peer: tx-vlan-offload) or the device (a NIC:
+// rx-vlan-offload) must keep the tags in the frames.
+func (p *Program) ReadsTags() bool { return p.objs.tags }
+
+// IDs returns the kernel's IDs of link and program, as bpftool shows them.
+func (p *Program) IDs() (linkID, programID uint32, err error) {
+	if p.link == nil {
+		return 0, 0, fmt.Errorf("program of %s: %w", p.name, errClosed)
+	}
+	info, err := p.link.Info()
+	if err != nil {
+		return 0, 0, fmt.Errorf("program of %s: %w", p.name, err)
+	}
+	return uint32(info.ID), uint32(info.Program), nil
+}
+
+// Detach removes the pins, takes the program off the device and closes. The
+// caller sets a workload device down first: without the program its frames
+// reach the kernel's stack.
+func (p *Program) Detach() error {
+	if p.link == nil {
+		return fmt.Errorf("detach %s: %w", p.name, errClosed)
+	}
+	err := removePins(p.dir)
+	// Also when another process holds the link; a device that is gone has
+	// detached it already.
+	if derr := p.link.Detach(); derr != nil && !isGone(derr) {
+		err = errors.Join(err, derr)
+	}
+	if err = errors.Join(err, p.Close()); err != nil {
+		return fmt.Errorf("detach %s: %w", p.name, err)
+	}
+	return nil
+}
 
 // Close releases the descriptors and leaves pins and program in place.
-func (p *Program) Close() error { return errSkeleton }
-
-// List reports the pins below pinDir.
-func List(pinDir string) ([]Pin, error) { return nil, errSkeleton }
-
-// Remove detaches what is pinned and removes the pin.
-func (p Pin) Remove() error { return errSkeleton }
-
-// EnsureBPFFS mounts a bpffs on dir unless dir is in one already.
-func EnsureBPFFS(dir string) error { return errSkeleton }
+func (p *Program) Close() error {
+	if p.link == nil {
+		return nil
+	}
+	err := errors.Join(p.link.Close(), p.objs.close())
+	p.link = nil
+	if err != nil {
+		return fmt.Errorf("close program of %s: %w", p.name, err)
+	}
+	return nil
+}

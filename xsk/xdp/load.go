@@ -1,0 +1,165 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// devBoundOnly is BPF_F_XDP_DEV_BOUND_ONLY (linux/bpf.h since 6.3): the program
+// runs on the host, but may call the metadata functions of one device's driver.
+const devBoundOnly = 1 << 6
+
+// Names of the programs and maps in bpf/picot.c, by which the kernel's objects
+// are recognised as ours.
+const (
+	programPrefix = "picot_"
+	mapXSKs       = "picot_xsks"
+	mapCounters   = "picot_counters"
+)
+
+// objects are a loaded program and the maps it uses.
+type objects struct {
+	program  *ebpf.Program
+	xsks     *ebpf.Map
+	counters *ebpf.Map
+	tags     bool // reads offloaded VLAN tags
+}
+
+func (o *objects) close() error {
+	var errs []error
+	if o.program != nil {
+		errs = append(errs, o.program.Close())
+	}
+	for _, m := range []*ebpf.Map{o.xsks, o.counters} {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func programName(k Kind, tags bool) string {
+	name := programPrefix + "work"
+	if k == Uplink {
+		name = programPrefix + "up"
+	}
+	if tags {
+		return name + "_tag"
+	}
+	return name + "_plain"
+}
+
+func kindOf(program string) (Kind, bool) {
+	for _, k := range []Kind{Workload, Uplink} {
+		if program == programName(k, true) || program == programName(k, false) {
+			return k, true
+		}
+	}
+	return 0, false
+}
+
+// load loads the program for o. In native mode it is the one that reads VLAN
+// tags, if the driver offers them. The maps of an earlier program are used
+// where keep has them and they fit.
+func load(o *AttachOptions, mode Mode, keep *objects) (*objects, error) {
+	if mode == Generic { // the kernel refuses a device-bound program there
+		return loadVariant(o, false, keep)
+	}
+	objs, err := loadVariant(o, true, keep)
+	if errors.Is(err, unix.EOPNOTSUPP) { // no xdp_metadata_ops in the driver
+		return loadVariant(o, false, keep)
+	}
+	return objs, err
+}
+
+func loadVariant(o *AttachOptions, tags bool, keep *objects) (*objects, error) {
+	spec, err := loadPicot()
+	if err != nil {
+		return nil, fmt.Errorf("read the built-in XDP program: %w", err)
+	}
+	name := programName(o.Kind, tags)
+	program := spec.Programs[name]
+	if program == nil {
+		return nil, fmt.Errorf("no XDP program %s is built in", name)
+	}
+	spec.Programs = map[string]*ebpf.ProgramSpec{name: program}
+	if tags {
+		program.Flags |= devBoundOnly
+		program.Ifindex = uint32(o.IfIndex)
+	}
+	if o.Kind == Uplink {
+		prefix, mask := locatorWords(o.Locator)
+		if err := errors.Join(spec.Variables["locator_prefix"].Set(prefix), spec.Variables["locator_mask"].Set(mask)); err != nil {
+			return nil, fmt.Errorf("set the locator of the XDP program: %w", err)
+		}
+	}
+	spec.Maps[mapXSKs].MaxEntries = uint32(o.Queues)
+
+	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
+	if keep != nil {
+		if keep.xsks.MaxEntries() >= uint32(o.Queues) {
+			spec.Maps[mapXSKs].MaxEntries = keep.xsks.MaxEntries()
+		}
+		for key, m := range map[string]*ebpf.Map{mapXSKs: keep.xsks, mapCounters: keep.counters} {
+			if spec.Maps[key].Compatible(m) == nil {
+				options.MapReplacements[key] = m
+			}
+		}
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, options)
+	if err != nil {
+		return nil, fmt.Errorf("load XDP program %s: %w", name, err)
+	}
+	defer coll.Close() // closes what is not detached from it
+	return &objects{
+		program:  coll.DetachProgram(name),
+		xsks:     coll.DetachMap(mapXSKs),
+		counters: coll.DetachMap(mapCounters),
+		tags:     tags,
+	}, nil
+}
+
+// sameProgram says whether two loaded programs do the same: the same
+// instructions, and the same constants.
+func sameProgram(a, b *ebpf.Program) (bool, error) {
+	ai, err := a.Info()
+	if err != nil {
+		return false, err
+	}
+	bi, err := b.Info()
+	if err != nil {
+		return false, err
+	}
+	if ai.Name != bi.Name || ai.Tag != bi.Tag {
+		return false, nil
+	}
+	ac, err := constants(ai)
+	if err != nil {
+		return false, err
+	}
+	bc, err := constants(bi)
+	return string(ac) == string(bc), err
+}
+
+// constants returns the content of the program's .rodata, nil if it uses none.
+// The tag of a program does not cover it.
+func constants(info *ebpf.ProgramInfo) ([]byte, error) {
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return nil, fmt.Errorf("open map %d of program %s: %w", id, info.Name, err)
+		}
+		if m.Type() != ebpf.Array {
+			m.Close()
+			continue
+		}
+		value, err := m.LookupBytes(uint32(0))
+		m.Close()
+		return value, err
+	}
+	return nil, nil
+}
