@@ -1,0 +1,41 @@
+package xsk
+
+import "sync/atomic"
+
+// shared is a ring's memory as both sides see it.
+type shared[E ringAddr | ringDesc] struct {
+	producer, consumer, flags *uint32
+	entries                   []E
+}
+
+func (r shared[E]) asProducer() producer {
+	p := producer{size: uint32(len(r.entries)), own: r.producer, peer: r.consumer}
+	// Nothing is cached of an adopted ring but what it says itself; an
+	// impossible consumer index leaves the ring full until it is possible.
+	p.next = atomic.LoadUint32(p.own)
+	p.cons = p.next - p.size
+	p.refresh()
+	return p
+}
+
+func (r shared[E]) asConsumer() consumer {
+	c := consumer{size: uint32(len(r.entries)), own: r.consumer, peer: r.producer}
+	c.next = atomic.LoadUint32(c.own)
+	c.prod = c.next
+	c.refresh()
+	return c
+}
+
+// attach makes our ends of the rings, with the indices the memory holds.
+func (s *Socket) attach(fill, completion shared[ringAddr], rx, tx shared[ringDesc]) {
+	s.fill = fillRing{producer: fill.asProducer(), flags: fill.flags, entries: fill.entries}
+	s.completion = completionRing{consumer: completion.asConsumer(), entries: completion.entries}
+	s.rx = rxRing{consumer: rx.asConsumer(), entries: rx.entries}
+	s.tx = txRing{
+		producer: tx.asProducer(), flags: tx.flags, entries: tx.entries,
+		metadata: s.options.metadata(), refused: s.options.refused(),
+	}
+	// Both indices count from the socket's birth: what is submitted and not
+	// reaped is their difference.
+	s.outstanding = int(s.tx.next - s.completion.next)
+}
