@@ -95,3 +95,34 @@ func (s Set) String() string {
 	}
 	return b.String()
 }
+
+// Steering reports whether the flow sends unicast ARP or NDP for one MAC on at the priority of
+// the steering flows. It recognises them whoever installed them.
+func Steering(f Flow) bool {
+	if f.Table != 0 || f.Priority != PrioritySteer {
+		return false
+	}
+	dst := Field(f.Match, "dl_dst")
+	if dst == "" || strings.Contains(dst, "/") || dst == broadcast {
+		return false
+	}
+	fields := strings.Split(f.Match, ",")
+	if slices.Contains(fields, "arp") {
+		return true
+	}
+	switch Field(f.Match, "icmp_type") {
+	case "134", "135", "136":
+		return slices.Contains(fields, "icmp6")
+	}
+	return false
+}
+
+// Field returns the value of a field in a canonical match, or "".
+func Field(match, name string) string {
+	for f := range strings.SplitSeq(match, ",") {
+		if key, val, _ := strings.Cut(f, "="); key == name {
+			return val
+		}
+	}
+	return ""
+}

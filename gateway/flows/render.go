@@ -167,10 +167,10 @@ func (r *renderer) outputs(keep func(Patch) bool, last string) []string {
 	return append(a, last)
 }
 
-func every(Patch) bool           { return true }
-func userDefined(p Patch) bool   { return !p.Default }
-func inPort(p Port) string       { return "in_port=" + portName(p.OFPort) }
-func icmp6(typ int) []string     { return []string{"icmp6", fmt.Sprintf("icmp_type=%d", typ)} }
+func every(Patch) bool            { return true }
+func userDefined(p Patch) bool    { return !p.Default }
+func inPort(p Port) string        { return "in_port=" + portName(p.OFPort) }
+func icmp6(typ int) []string      { return []string{"icmp6", fmt.Sprintf("icmp_type=%d", typ)} }
 func (r *renderer) toMAC() string { return "dl_dst=" + r.mac }
 
 // resolution returns the matches of ARP and of the NDP messages a neighbour may send.
