@@ -1,0 +1,229 @@
+package table
+
+import "math/bits"
+
+// slot is one place of an open-addressing shard; value 0 is an empty place.
+type slot[K comparable] struct {
+	key K
+	val uint64
+}
+
+// index is the readers' view: a directory of shards by the top bits of a hash,
+// in each shard linear probing from its low bits. Several places of the
+// directory may hold the same shard (extendible hashing, Fagin et al. 1979).
+type index[K comparable] struct {
+	dir   [][]slot[K]
+	shift uint8 // 64 less the bits the directory takes; at most 63
+}
+
+// get returns the value of k, whose hash is h, or 0.
+func (x *index[K]) get(h uint64, k K) uint64 {
+	d := h >> (x.shift & 63)
+	if d >= uint64(len(x.dir)) {
+		return 0
+	}
+	s := x.dir[d]
+	mask := uint64(len(s)) - 1
+	for i := h & mask; i < uint64(len(s)); i = (i + 1) & mask {
+		p := &s[i]
+		if p.key == k {
+			return p.val
+		}
+		if p.val == 0 {
+			return 0
+		}
+	}
+	return 0
+}
+
+// each calls f for every entry until it returns false.
+func (x *index[K]) each(f func(K, uint64) bool) {
+	for i, s := range x.dir {
+		if i > 0 && &s[0] == &x.dir[i-1][0] {
+			continue // the places that share a shard are neighbours
+		}
+		for j := range s {
+			if s[j].val != 0 && !f(s[j].key, s[j].val) {
+				return
+			}
+		}
+	}
+}
+
+const (
+	minShard = 8
+	maxShard = 1024 // slots: what one change copies, 16 or 32 KiB
+	maxDepth = 24   // a shard that does not split by then just grows
+)
+
+// shard is the builder's side of one shard.
+type shard[K comparable] struct {
+	slots []slot[K]
+	used  int
+	depth uint8  // bits of the hash all its keys share
+	epoch uint64 // of the last copy: older ones are shared with a snapshot
+}
+
+// full says one more entry would make probes long.
+func (s *shard[K]) full() bool { return (s.used+1)*8 > len(s.slots)*5 }
+
+// dictionary is the builder's side of an index: the same shards, copied before
+// the first write after each publication.
+type dictionary[K comparable] struct {
+	dir   []*shard[K]
+	depth uint8
+	epoch uint64
+	dirty bool
+	count int
+	view  index[K]
+	hash  func(K) uint64
+}
+
+func newDictionary[K comparable](hash func(K) uint64) *dictionary[K] {
+	d := &dictionary[K]{depth: 1, epoch: 1, dirty: true, hash: hash}
+	for range 2 {
+		d.dir = append(d.dir, &shard[K]{slots: make([]slot[K], minShard), depth: 1, epoch: 1})
+	}
+	return d
+}
+
+// publish returns a view that no later write changes.
+func (d *dictionary[K]) publish() index[K] {
+	if d.dirty {
+		dir := make([][]slot[K], len(d.dir))
+		for i, s := range d.dir {
+			dir[i] = s.slots
+		}
+		d.view = index[K]{dir: dir, shift: 64 - d.depth}
+		d.dirty = false
+		d.epoch++
+	}
+	return d.view
+}
+
+// at is the position of a hash in the directory.
+func (d *dictionary[K]) at(h uint64) uint64 { return h >> (64 - d.depth) }
+
+// own makes a shard writable.
+func (d *dictionary[K]) own(s *shard[K]) {
+	d.dirty = true
+	if s.epoch != d.epoch {
+		s.slots = append([]slot[K](nil), s.slots...)
+		s.epoch = d.epoch
+	}
+}
+
+// find returns the position of k in s, or of the empty slot where it would go.
+func (s *shard[K]) find(h uint64, k K) int {
+	mask := uint64(len(s.slots)) - 1
+	i := h & mask
+	for s.slots[i].val != 0 && s.slots[i].key != k {
+		i = (i + 1) & mask
+	}
+	return int(i)
+}
+
+// set stores val, not 0, under k.
+func (d *dictionary[K]) set(k K, val uint64) {
+	h := d.hash(k)
+	s := d.dir[d.at(h)]
+	i := s.find(h, k)
+	if s.slots[i].val == val {
+		return
+	}
+	if s.slots[i].val == 0 {
+		for s.full() {
+			if len(s.slots) < maxShard || s.depth >= maxDepth {
+				d.grow(s)
+			} else {
+				d.split(s, h)
+				s = d.dir[d.at(h)]
+			}
+		}
+		i = s.find(h, k)
+		s.used++
+		d.count++
+	}
+	d.own(s)
+	s.slots[i] = slot[K]{k, val}
+}
+
+// remove deletes k and closes the gap in its probe sequence (Knuth, volume 3,
+// section 6.4, algorithm R).
+func (d *dictionary[K]) remove(k K) {
+	h := d.hash(k)
+	s := d.dir[d.at(h)]
+	i := s.find(h, k)
+	if s.slots[i].val == 0 {
+		return
+	}
+	d.own(s)
+	s.used--
+	d.count--
+	mask := len(s.slots) - 1
+	for j := (i + 1) & mask; s.slots[j].val != 0; j = (j + 1) & mask {
+		home := int(d.hash(s.slots[j].key)) & mask
+		if (j-home)&mask >= (j-i)&mask {
+			s.slots[i] = s.slots[j]
+			i = j
+		}
+	}
+	s.slots[i] = slot[K]{}
+}
+
+// value returns the value of k, or 0.
+func (d *dictionary[K]) value(k K) uint64 {
+	h := d.hash(k)
+	s := d.dir[d.at(h)]
+	return s.slots[s.find(h, k)].val
+}
+
+// grow doubles the slots of s.
+func (d *dictionary[K]) grow(s *shard[K]) {
+	old := s.slots
+	s.slots = make([]slot[K], 2*len(old))
+	s.epoch, d.dirty = d.epoch, true
+	for _, e := range old {
+		if e.val != 0 {
+			s.slots[s.find(d.hash(e.key), e.key)] = e
+		}
+	}
+}
+
+// split parts s, which holds hash h, by the next bit of the hash; the directory
+// doubles if it does not tell that bit yet.
+func (d *dictionary[K]) split(s *shard[K], h uint64) {
+	if s.depth == d.depth {
+		dir := make([]*shard[K], 2*len(d.dir))
+		for i, p := range d.dir {
+			dir[2*i], dir[2*i+1] = p, p
+		}
+		d.dir = dir
+		d.depth++
+	}
+	d.dirty = true
+	depth := s.depth + 1
+	var half [2]*shard[K]
+	for i := range half {
+		half[i] = &shard[K]{slots: make([]slot[K], len(s.slots)), depth: depth, epoch: d.epoch}
+	}
+	for _, e := range s.slots {
+		if e.val != 0 {
+			eh := d.hash(e.key)
+			p := half[eh>>(64-depth)&1]
+			p.slots[p.find(eh, e.key)] = e
+			p.used++
+		}
+	}
+	span := 1 << (d.depth - depth) // places of the directory per half
+	first := int(d.at(h)) &^ (2*span - 1)
+	for i := range 2 * span {
+		d.dir[first+i] = half[i/span]
+	}
+}
+
+// mix folds the 128-bit product of a and b.
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
