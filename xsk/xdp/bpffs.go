@@ -64,4 +64,3 @@ func inBPFFS(dir string) (bool, error) {
 	}
 	return int64(st.Type) == unix.BPF_FS_MAGIC, nil
 }
-

@@ -46,8 +46,13 @@ func queryDevice(ifindex int) (*device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("query interface index %d: %w", ifindex, err)
 	}
+	return parseDevice(reply), nil
+}
+
+// parseDevice reads the payload of an RTM_NEWLINK.
+func parseDevice(payload []byte) *device {
 	d := &device{}
-	walkAttrs(reply[unix.SizeofIfInfomsg:], func(kind uint16, value []byte) {
+	walkAttrs(payload[unix.SizeofIfInfomsg:], func(kind uint16, value []byte) {
 		switch kind {
 		case unix.IFLA_IFNAME:
 			d.name = unix.ByteSliceToString(value)
@@ -55,7 +60,7 @@ func queryDevice(ifindex int) (*device, error) {
 			walkAttrs(value, d.setXDP)
 		}
 	})
-	return d, nil
+	return d
 }
 
 func (d *device) setXDP(kind uint16, value []byte) {

@@ -1,0 +1,53 @@
+package xdp
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+
+	"picot.dev/picot/internal/testnet"
+)
+
+// childEnv makes the test binary a process that attaches, says so, and waits to
+// be killed.
+const childEnv = "PICOT_XDP_TEST_CHILD"
+
+type childOrder struct {
+	Options AttachOptions
+	Unpin   bool // hold the link by its descriptor only
+	Socket  bool // put an AF_XDP socket into slot 0
+}
+
+func TestMain(m *testing.M) {
+	if order := os.Getenv(childEnv); order != "" {
+		if err := child(order); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(testnet.Main(m))
+}
+
+func child(order string) error {
+	var c childOrder
+	if err := json.Unmarshal([]byte(order), &c); err != nil {
+		return err
+	}
+	p, err := Attach(c.Options)
+	if err != nil {
+		return err
+	}
+	if c.Unpin {
+		if err := removePins(p.dir); err != nil {
+			return err
+		}
+	}
+	if c.Socket {
+		if _, err := openSocket(p, c.Options.IfIndex, 0); err != nil {
+			return err
+		}
+	}
+	fmt.Println("ready")
+	select {}
+}
