@@ -9,8 +9,8 @@ import (
 )
 
 // Builder holds the canonical state and compiles snapshots of it. It belongs to
-// one goroutine. A Set that returns an error changed nothing, but for isolation
-// rules that do not compile: see [Builder.SetNetwork].
+// one goroutine. A Set that returns an error changed nothing, but see
+// [Builder.SetNetwork].
 type Builder struct {
 	version  uint64 // of the last snapshot
 	released uint64 // snapshots before this one have no reader

@@ -71,31 +71,36 @@ func (b *Builder) SetFDB(id NetworkID, e FDBEntry) error {
 
 // checkClaim says who else holds a MAC statically.
 func (b *Builder) checkClaim(n *network, mac uint64, e FDBEntry) error {
-	held, ok := n.fdb[mac]
-	conflict := &MACConflictError{Network: n.id, MAC: e.MAC, Claim: b.owner(claim{port: e.Port, node: &node{name: e.Node}})}
-	if e.Node == "" {
-		conflict.Claim = b.owner(claim{port: e.Port})
+	conflict := func(holder string) error {
+		return &MACConflictError{Network: n.id, MAC: e.MAC, Claim: b.owner(e.Node, e.Port), Holder: holder}
 	}
 	if n.known && e.Static && e.MAC == n.spec.Gateway.MAC {
-		conflict.Holder = "the gateway"
-		return conflict
+		return conflict("the gateway")
 	}
-	if !ok || !held.static || held.port == e.Port && (held.node == nil || held.node.name == e.Node) {
+	held, ok := n.fdb[mac]
+	if !ok || !held.static || held.port == e.Port && held.nodeName() == e.Node {
 		return nil
 	}
-	conflict.Holder = b.owner(held)
-	return conflict
+	return conflict(b.owner(held.nodeName(), held.port))
 }
 
-// owner names a claim's owner for people.
-func (b *Builder) owner(c claim) string {
-	if c.node != nil {
-		return "node " + c.node.name
+// nodeName is the name of the node the claim is on, or empty.
+func (c *claim) nodeName() string {
+	if c.node == nil {
+		return ""
 	}
-	if p := b.port(c.port); p != nil {
+	return c.node.name
+}
+
+// owner names for people what a claim is on.
+func (b *Builder) owner(node string, port PortID) string {
+	if node != "" {
+		return "node " + node
+	}
+	if p := b.port(port); p != nil {
 		return "port " + p.spec.Name
 	}
-	return fmt.Sprintf("port %#x", uint32(c.port))
+	return fmt.Sprintf("port %#x", uint32(port))
 }
 
 // DeleteFDB deletes an entry.

@@ -50,10 +50,11 @@ func (b *Builder) dropNetwork(n *network) {
 	b.networksDirty = true
 }
 
-// SetNetwork adds or changes a network. Its errors wrap [ErrInvalid] or are a
-// [NetworkConflictError] or [MACConflictError]. If only the isolation rules do
-// not compile, the network is set, with every pair of segments closed, and the
-// error returned.
+// SetNetwork adds or changes a network. Its errors wrap [ErrInvalid] or
+// [ErrFull], or are a [NetworkConflictError]. Two errors come with the network
+// set all the same: isolation rules that do not compile close every pair of
+// segments, and a static entry with the gateway's MAC, a [MACConflictError], is
+// without effect while the gateway has it.
 func (b *Builder) SetNetwork(c Network) error {
 	if err := checkNetwork(&c); err != nil {
 		return err
@@ -61,13 +62,8 @@ func (b *Builder) SetNetwork(c Network) error {
 	if held := b.names[c.Name]; held != nil && held.id != c.ID {
 		return &NetworkConflictError{ID: c.ID, HeldID: held.id, Name: c.Name, Holder: c.Name}
 	}
-	if held := b.networks[c.ID]; held != nil {
-		if held.known && held.spec.Name != c.Name {
-			return &NetworkConflictError{ID: c.ID, HeldID: c.ID, Name: c.Name, Holder: held.spec.Name}
-		}
-		if e, ok := held.fdb[c.Gateway.MAC.Uint64()]; ok && e.static {
-			return &MACConflictError{Network: c.ID, MAC: c.Gateway.MAC, Claim: "the gateway", Holder: b.owner(e)}
-		}
+	if held := b.networks[c.ID]; held != nil && held.known && held.spec.Name != c.Name {
+		return &NetworkConflictError{ID: c.ID, HeldID: c.ID, Name: c.Name, Holder: held.spec.Name}
 	}
 	n, err := b.network(c.ID)
 	if err != nil {
@@ -87,6 +83,9 @@ func (b *Builder) SetNetwork(c Network) error {
 	b.ids.set(uint64(n.id), uint64(n.index))
 	b.compileGateway(n, old)
 	b.compileGateway(n, c.Gateway)
+	if e, ok := n.fdb[c.Gateway.MAC.Uint64()]; ok && e.static && err == nil {
+		err = &MACConflictError{Network: c.ID, MAC: c.Gateway.MAC, Claim: b.owner(e.nodeName(), e.port), Holder: "the gateway"}
+	}
 	return err
 }
 

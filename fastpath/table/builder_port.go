@@ -20,7 +20,7 @@ type portState struct {
 // reserved: a second call may return the same until SetPort took it.
 func (b *Builder) NewPortID() (PortID, error) {
 	for i := 1; i < len(b.ports); i++ {
-		if p := &b.ports[i]; !p.present && p.version < b.released {
+		if p := &b.ports[i]; !p.present && (p.last == 0 || p.version < b.released) {
 			return NewPortID(i, p.last.Generation()+1), nil
 		}
 	}
