@@ -1,0 +1,30 @@
+package routes
+
+// Owner says how a fresh process recognises what an earlier one left, and the
+// numbers under which it does so. All are settable, for machines where another
+// program already uses one of them.
+//
+//	routes      by Table or GuardTable, and Protocol
+//	rules       by Protocol
+//	neighbours  the managed flag, by Protocol (NDA_PROTOCOL)
+type Owner struct {
+	Mark       uint32 // fwmark of picot's own lookups and probes, compared whole
+	Table      int    // locator routes, used by the mark only
+	GuardTable int    // unreachable locators, used by everybody else
+	Protocol   uint8  // rtm_protocol of all we make
+	Priority   int    // of the first of three consecutive rules; before any other policy rule
+	Metric     int    // of all our routes, so that no foreign route is replaced
+}
+
+// DefaultOwner is used where an operator set nothing. The mark spells "pico".
+func DefaultOwner() Owner {
+	return Owner{Mark: 0x7069636f, Table: 28777, GuardTable: 28778, Protocol: 112, Priority: 70, Metric: 112}
+}
+
+func (o Owner) ownsRoute(r Route) bool {
+	return r.Protocol == o.Protocol && r.Metric == o.Metric && (r.Table == o.Table || r.Table == o.GuardTable)
+}
+
+func (o Owner) ownsRule(r Rule) bool { return r.Protocol == o.Protocol }
+
+func (o Owner) ownsNeighbor(n Neighbor) bool { return n.Managed && n.Protocol == o.Protocol }
