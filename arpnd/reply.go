@@ -75,12 +75,15 @@ func putND(b []byte, icmpType, flags byte, src, dst, target packet.IP, option by
 	binary.BigEndian.PutUint64(b, 6<<60|naLen<<16|packet.ProtoICMPv6<<8|255)
 	putIP6(b[8:], src)
 	putIP6(b[24:], dst)
-	body := b[packet.IPv6Len:]
-	binary.BigEndian.PutUint64(body, uint64(icmpType)<<56|uint64(flags)<<24)
-	putIP6(body[8:], target)
-	body[24], body[25] = option, 1
-	putMAC(body, 26, mac)
-	binary.BigEndian.PutUint16(body[2:], checksum(src, dst, body))
+	// Whole words, summed while they are at hand rather than read back.
+	head := uint64(icmpType)<<56 | uint64(flags)<<24
+	opt := uint64(option)<<56 | 1<<48 | mac.Uint64()
+	sum := packet.PseudoHeader6(src, dst, packet.ProtoICMPv6, naLen)
+	sum = packet.Add(packet.Add(sum, head), packet.Add(target.Hi, target.Lo))
+	check := ^packet.Fold(packet.Add(sum, opt))
+	binary.BigEndian.PutUint64(b[40:], head|uint64(check)<<32)
+	putIP6(b[48:], target)
+	binary.BigEndian.PutUint64(b[64:], opt)
 }
 
 func allNodesMAC() packet.MAC { return packet.MAC{0x33, 0x33, 0, 0, 0, 1} }

@@ -88,14 +88,15 @@ func write(chunk []byte, n int, l *packet.Layout, src Source, icmpType, code byt
 	if n < l.L3 || !Allowed(chunk[:n], l) || src.IP.Is4() != l.IsIPv4() {
 		return 0
 	}
-	header, limit := packet.IPv6Len, maxError6
+	header, limit, least := packet.IPv6Len, maxError6, packet.IPv6Len+8
 	if l.IsIPv4() {
 		header, limit = packet.IPv4MinLen, maxError4
+		least = l.L4 - l.L3 + 8 // RFC 792: the IP header and 8 bytes of its data
 	}
 	start := header + icmpLen
 	quote := min(n-l.L3, l.L3Len, limit-start, len(chunk)-l.L3-start)
-	if quote < l.L4-l.L3+min(icmpLen, l.L3+l.L3Len-l.L4) {
-		return 0 // RFC 792: the IP header and 8 bytes of its data
+	if quote < min(least, l.L3Len) {
+		return 0
 	}
 	ip := chunk[l.L3 : l.L3+start+quote]
 	dst := ip6At(ip[8:])
