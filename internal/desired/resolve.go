@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"picot.dev/picot/internal/packet"
 	"picot.dev/picot/k8s/api/v1alpha1"
 )
 
@@ -20,42 +19,57 @@ type Candidates struct {
 }
 
 // Resolve makes a State of the candidates and says what of them was left out.
+// held is the State before, or nil: who held an ID, a locator, a MAC, a device
+// or an address there and still claims it keeps it, whatever the order says.
+//
 // A network, a node, an endpoint is left out whole when another holds its ID,
-// its locator, its MAC or its interface; of an endpoint's addresses only those
+// its locator, its MAC or its device; of an endpoint's addresses only those
 // that are outside the network or held by another. Static bindings follow from
 // the endpoints, and the link-local addresses of static MACs from those.
 // Explicit bindings come last: where an endpoint has the key, the endpoint's
 // node holds it.
-func Resolve(c Candidates) (State, []Problem) {
-	s := NewState()
-	var list []Problem
-	add := func(p []Problem) { list = append(list, p...) }
-
-	var ps []Problem
-	s.Networks, ps = ResolveNetworks(c.Networks)
-	add(ps)
-	s.Nodes, ps = ResolveNodes(c.Nodes)
-	add(ps)
-	r := resolver{state: &s, interfaces: map[device]EndpointKey{}}
-	for i := range c.Endpoints {
-		add(r.endpoint(c.Endpoints[i]))
+func Resolve(c Candidates, held *State) (State, []Problem) {
+	if held == nil {
+		held = &State{}
 	}
+	r := resolver{state: NewState(), held: held, devices: map[device]EndpointKey{}}
+	var networks, nodes []Problem
+	r.state.Networks, networks = ResolveNetworks(c.Networks, held.Networks)
+	r.state.Nodes, nodes = ResolveNodes(c.Nodes, held.Nodes)
+	r.list = append(networks, nodes...)
+	r.endpoints(c.Endpoints)
 	for i := range c.FDB {
-		add(r.fdb(c.FDB[i]))
+		r.fdb(c.FDB[i])
 	}
 	for i := range c.Neighbors {
-		add(r.neighbor(c.Neighbors[i]))
+		r.neighbor(c.Neighbors[i])
 	}
 	r.linkLocals()
-	return s, list
+	return r.state, r.list
 }
 
-// ResolveNetworks gives every ID to the first network that claims it.
-func ResolveNetworks(in []Network) (map[string]Network, []Problem) {
+// holdersFirst returns in with those that keep what they held before the rest,
+// each part in its order.
+func holdersFirst[T any](in []T, holds func(*T) bool) []T {
+	out := make([]T, 0, len(in))
+	var rest []T
+	for i := range in {
+		if holds(&in[i]) {
+			out = append(out, in[i])
+		} else {
+			rest = append(rest, in[i])
+		}
+	}
+	return append(out, rest...)
+}
+
+// ResolveNetworks gives every ID to the network that held it, else to the first
+// that claims it.
+func ResolveNetworks(in []Network, held map[string]Network) (map[string]Network, []Problem) {
 	out := make(map[string]Network, len(in))
 	holder := make(map[uint32]string, len(in))
 	var list []Problem
-	for _, n := range in {
+	for _, n := range holdersFirst(in, func(n *Network) bool { return held[n.Name].ID == n.ID }) {
 		if h, ok := holder[n.ID]; ok {
 			list = append(list, Problem{
 				Object: Ref{Kind: v1alpha1.KindNetwork, Name: n.Name}, Field: "spec.id",
@@ -70,14 +84,14 @@ func ResolveNetworks(in []Network) (map[string]Network, []Problem) {
 	return out, list
 }
 
-// ResolveNodes gives every locator to the first node that claims it or a part
-// of it.
-func ResolveNodes(in []Node) (map[string]Node, []Problem) {
+// ResolveNodes gives every locator to the node that held it, else to the first
+// that claims it or a part of it.
+func ResolveNodes(in []Node, held map[string]Node) (map[string]Node, []Problem) {
 	out := make(map[string]Node, len(in))
-	held := locators{}
+	taken := locators{}
 	var list []Problem
-	for _, n := range in {
-		if h, ok := held.overlapping(n.Locator); ok {
+	for _, n := range holdersFirst(in, func(n *Node) bool { return held[n.Name].Locator == n.Locator }) {
+		if h, ok := taken.overlapping(n.Locator); ok {
 			list = append(list, Problem{
 				Object: Ref{Kind: v1alpha1.KindSRv6Node, Name: n.Name}, Field: "spec.locator",
 				Reason: fmt.Sprintf("%s overlaps %s of SRv6Node %s", n.Locator, out[h].Locator, h),
@@ -86,7 +100,7 @@ func ResolveNodes(in []Node) (map[string]Node, []Problem) {
 			})
 			continue
 		}
-		held.add(n.Locator, n.Name)
+		taken.add(n.Locator, n.Name)
 		out[n.Name] = n
 	}
 	return out, list
@@ -131,50 +145,69 @@ type device struct{ node, name string }
 
 // resolver fills state with endpoints and bindings.
 type resolver struct {
-	state      *State
-	interfaces map[device]EndpointKey
+	state   State
+	held    *State
+	list    []Problem
+	devices map[device]EndpointKey
 }
 
-func (r *resolver) endpoint(e Endpoint) []Problem {
+func (r *resolver) refuse(p Problem) { r.list = append(r.list, p) }
+
+func (r *resolver) endpoints(in []Endpoint) {
+	in = holdersFirst(in, func(e *Endpoint) bool {
+		h, ok := r.held.Endpoints[e.EndpointKey]
+		return ok && h.Network == e.Network && h.Node == e.Node && h.MAC == e.MAC && h.Interface == e.Interface
+	})
+	var claims []claim
+	for _, e := range in {
+		if !r.endpoint(e) {
+			continue
+		}
+		for i, a := range e.Addresses {
+			claims = append(claims, claim{e.EndpointKey, NeighborKey{e.Network, a}, i})
+		}
+	}
+	r.addresses(claims)
+}
+
+// endpoint adds e, without addresses, if it holds all it must hold to be there
+// at all.
+func (r *resolver) endpoint(e Endpoint) bool {
+	self := endpointRefOf(e.EndpointKey)
 	n, ok := r.state.Networks[e.Network]
 	if !ok {
-		return []Problem{unknownNetwork(endpointRefOf(e.EndpointKey), e.Network)}
+		r.refuse(unknownNetwork(self, e.Network))
+		return false
 	}
-	if p := r.claimsWhole(&e, &n); p != nil {
-		return []Problem{*p}
-	}
-	kept, list := r.addresses(&e, &n)
-	e.Addresses = kept
-	ResolveEndpoint(&e, &n)
-	if e.Interface != "" {
-		r.interfaces[device{e.Node, e.Interface}] = e.EndpointKey
-	}
-	r.state.Endpoints[e.EndpointKey] = e
-	fdb, neighbors := Bindings(&e)
-	if fdb != nil {
-		r.state.FDB[fdb.FDBKey] = *fdb
-	}
-	for _, nb := range neighbors {
-		r.state.Neighbors[nb.NeighborKey] = nb
-	}
-	return list
-}
-
-// claimsWhole checks what an endpoint must hold to be there at all.
-func (r *resolver) claimsWhole(e *Endpoint, n *Network) *Problem {
-	self := endpointRefOf(e.EndpointKey)
-	if h, ok := r.interfaces[device{e.Node, e.Interface}]; ok && e.Interface != "" {
-		return &Problem{
+	dev := device{e.Node, e.Interface}
+	if h, ok := r.devices[dev]; ok && e.Interface != "" {
+		r.refuse(Problem{
 			Object: self, Field: "spec.interface",
 			Reason: fmt.Sprintf("%s on node %s is the device of %s", e.Interface, e.Node, endpointRefOf(h)),
 			Mend:   "give each endpoint a device of its own",
 			Is:     ErrDuplicate, Holder: endpointRefOf(h),
-		}
+		})
+		return false
 	}
+	if p := r.macHeld(&e, &n); p != nil {
+		r.refuse(*p)
+		return false
+	}
+	r.devices[dev] = e.EndpointKey
+	e.Addresses = nil
+	ResolveEndpoint(&e, &n)
+	r.state.Endpoints[e.EndpointKey] = e
+	if fdb, _ := Bindings(&e); fdb != nil {
+		r.state.FDB[fdb.FDBKey] = *fdb
+	}
+	return true
+}
+
+func (r *resolver) macHeld(e *Endpoint, n *Network) *Problem {
 	if e.MAC.IsZero() {
 		return nil
 	}
-	p := &Problem{Object: self, Field: "spec.mac", Mend: "give each endpoint of a network a MAC of its own", Is: ErrDuplicate}
+	p := &Problem{Object: endpointRefOf(e.EndpointKey), Field: "spec.mac", Mend: "give each endpoint of a network a MAC of its own", Is: ErrDuplicate}
 	if h, ok := r.state.FDB[FDBKey{n.Name, e.MAC}]; ok {
 		p.Holder = endpointRefOf(h.Endpoint.EndpointKey)
 		p.Reason = fmt.Sprintf("%s in network %s is the MAC of %s", e.MAC, n.Name, p.Holder)
@@ -188,87 +221,107 @@ func (r *resolver) claimsWhole(e *Endpoint, n *Network) *Problem {
 	return nil
 }
 
-// addresses returns those of e's addresses that e may have.
-func (r *resolver) addresses(e *Endpoint, n *Network) (kept []netip.Addr, list []Problem) {
-	self := endpointRefOf(e.EndpointKey)
-	for i, a := range e.Addresses {
-		field := fmt.Sprintf("spec.addresses[%d]", i)
-		if p := AddressProblem(self, field, a, n); p != nil {
-			list = append(list, *p)
+// claim is one address an endpoint claims: the index-th of its spec.
+type claim struct {
+	endpoint EndpointKey
+	key      NeighborKey
+	index    int
+}
+
+// addresses gives every address to the endpoint that held it, else to the first
+// that claims it.
+func (r *resolver) addresses(claims []claim) {
+	claims = holdersFirst(claims, func(c *claim) bool {
+		h, ok := r.held.Neighbors[c.key]
+		return ok && h.Static && h.Endpoint.EndpointKey == c.endpoint
+	})
+	for _, c := range claims {
+		self := endpointRefOf(c.endpoint)
+		field := fmt.Sprintf("spec.addresses[%d]", c.index)
+		n := r.state.Networks[c.key.Network]
+		if p := AddressProblem(self, field, c.key.IP, &n); p != nil {
+			r.refuse(*p)
 			continue
 		}
-		if h, ok := r.state.Neighbors[NeighborKey{n.Name, a}]; ok {
+		if h, ok := r.state.Neighbors[c.key]; ok {
 			ref := endpointRefOf(h.Endpoint.EndpointKey)
-			list = append(list, Problem{
+			r.refuse(Problem{
 				Object: self, Field: field,
-				Reason: fmt.Sprintf("%s in network %s is an address of %s", a, n.Name, ref),
+				Reason: fmt.Sprintf("%s in network %s is an address of %s", c.key.IP, n.Name, ref),
 				Mend:   "give each endpoint of a network addresses of its own",
 				Is:     ErrDuplicate, Holder: ref,
 			})
 			continue
 		}
-		kept = append(kept, a)
+		e := r.state.Endpoints[c.endpoint]
+		e.Addresses = append(e.Addresses, c.key.IP)
+		r.state.Endpoints[c.endpoint] = e
+		r.state.Neighbors[c.key] = Neighbor{NeighborKey: c.key, Owner: endpointOwner(&e), MAC: e.MAC}
 	}
-	return kept, list
 }
 
 // fdb adds an explicit entry unless an endpoint has its key.
-func (r *resolver) fdb(e FDBEntry) []Problem {
+func (r *resolver) fdb(e FDBEntry) {
 	self := Ref{Kind: v1alpha1.KindFDBEntry, Name: e.Name()}
 	n, ok := r.state.Networks[e.Network]
 	if !ok {
-		return []Problem{unknownNetwork(self, e.Network)}
+		r.refuse(unknownNetwork(self, e.Network))
+		return
 	}
 	if e.MAC == n.Gateway.MAC {
 		ref := Ref{Kind: v1alpha1.KindNetwork, Name: n.Name}
-		return []Problem{{Object: self, Field: "spec.mac", Reason: fmt.Sprintf("%s is the gateway's MAC of %s", e.MAC, ref),
-			Mend: "leave the entry out", Is: ErrDuplicate, Holder: ref}}
+		r.refuse(Problem{Object: self, Field: "spec.mac", Reason: fmt.Sprintf("%s is the gateway's MAC of %s", e.MAC, ref),
+			Mend: "leave the entry out", Is: ErrDuplicate, Holder: ref})
+		return
 	}
-	h, ok := r.state.FDB[e.FDBKey]
-	if !ok {
-		r.state.FDB[e.FDBKey] = e
-		return nil
+	if h, ok := r.state.FDB[e.FDBKey]; ok {
+		r.staticClash(self, &e.Owner, &h.Owner)
+		return
 	}
-	return staticClash(self, &e.Owner, &h.Owner)
+	r.state.FDB[e.FDBKey] = e
 }
 
 // neighbor adds an explicit neighbor unless an endpoint has its key.
-func (r *resolver) neighbor(nb Neighbor) []Problem {
+func (r *resolver) neighbor(nb Neighbor) {
 	self := Ref{Kind: v1alpha1.KindNeighbor, Name: nb.Name()}
 	n, ok := r.state.Networks[nb.Network]
 	if !ok {
-		return []Problem{unknownNetwork(self, nb.Network)}
+		r.refuse(unknownNetwork(self, nb.Network))
+		return
 	}
 	if p := AddressProblem(self, "spec.ip", nb.IP, &n); p != nil {
-		return []Problem{*p}
+		r.refuse(*p)
+		return
 	}
 	h, ok := r.state.Neighbors[nb.NeighborKey]
 	if !ok {
 		r.state.Neighbors[nb.NeighborKey] = nb
-		return nil
+		return
 	}
-	if nb.Router != RouterUnknown && nb.MAC == h.MAC { // what an endpoint cannot say
-		h.Router = nb.Router
-		r.state.Neighbors[nb.NeighborKey] = h
+	if nb.MAC == h.MAC {
+		if nb.Router != RouterUnknown { // what an endpoint cannot say
+			h.Router = nb.Router
+			r.state.Neighbors[nb.NeighborKey] = h
+		}
+	} else if nb.Static {
+		ref := endpointRefOf(h.Endpoint.EndpointKey)
+		r.refuse(Problem{Object: self, Field: "status.mac", Reason: fmt.Sprintf("%s has the MAC %s of %s", nb.IP, h.MAC, ref),
+			Mend: "leave the object out: it follows from the endpoint", Is: ErrDuplicate, Holder: ref})
+		return
 	}
-	if nb.Static && nb.MAC != h.MAC {
-		return []Problem{{Object: self, Field: "status.mac",
-			Reason: fmt.Sprintf("%s has the MAC %s of %s", nb.IP, h.MAC, endpointRefOf(h.Endpoint.EndpointKey)),
-			Mend:   "leave the object out: it follows from the endpoint", Is: ErrDuplicate, Holder: endpointRefOf(h.Endpoint.EndpointKey)}}
-	}
-	return staticClash(self, &nb.Owner, &h.Owner)
+	r.staticClash(self, &nb.Owner, &h.Owner)
 }
 
-// staticClash is the problem of a static binding whose key an endpoint on
-// another node has. A learned one just gives way.
-func staticClash(self Ref, e, holder *Owner) []Problem {
+// staticClash refuses a static binding whose key an endpoint on another node
+// has. A learned one just gives way.
+func (r *resolver) staticClash(self Ref, e, holder *Owner) {
 	if !e.Static || e.Node == holder.Node {
-		return nil
+		return
 	}
 	ref := endpointRefOf(holder.Endpoint.EndpointKey)
-	return []Problem{{Object: self, Field: "status.managingNode",
+	r.refuse(Problem{Object: self, Field: "status.managingNode",
 		Reason: fmt.Sprintf("%s on node %s holds this key", ref, holder.Node),
-		Mend:   "leave the object out: it follows from the endpoint", Is: ErrDuplicate, Holder: ref}}
+		Mend:   "leave the object out: it follows from the endpoint", Is: ErrDuplicate, Holder: ref})
 }
 
 func (r *resolver) linkLocals() {
@@ -311,16 +364,20 @@ func AddressProblem(object Ref, field string, a netip.Addr, n *Network) *Problem
 // Bindings returns the static bindings that follow from an endpoint: none when
 // it has no MAC.
 func Bindings(e *Endpoint) (*FDBEntry, []Neighbor) {
-	if e.MAC == (packet.MAC{}) {
+	if e.MAC.IsZero() {
 		return nil, nil
 	}
-	owner := Owner{Static: true, Node: e.Node, Endpoint: e.EndpointRef}
+	owner := endpointOwner(e)
 	fdb := &FDBEntry{FDBKey: FDBKey{e.Network, e.MAC}, Owner: owner, Segment: e.Segment}
 	neighbors := make([]Neighbor, 0, len(e.Addresses))
 	for _, a := range e.Addresses {
 		neighbors = append(neighbors, Neighbor{NeighborKey: NeighborKey{e.Network, a}, Owner: owner, MAC: e.MAC})
 	}
 	return fdb, neighbors
+}
+
+func endpointOwner(e *Endpoint) Owner {
+	return Owner{Static: true, Node: e.Node, Endpoint: e.EndpointRef}
 }
 
 func endpointRefOf(k EndpointKey) Ref {
