@@ -169,8 +169,8 @@ type binding struct {
 // out. The same input twice, with every Op done in between, gives nothing.
 func (m *Mirror) Plan(in Input) []Op {
 	now := max(in.Now.UnixMilli(), 1)
-	m.totals = Totals{Retrying: len(m.failed)}
-	bySource := m.bindings(in)
+	bySource, skipped := m.bindings(in)
+	m.totals = Totals{Retrying: len(m.failed), Skipped: skipped}
 	var ops []Op
 	for _, g := range in.Groups {
 		bs := bySource[g.Source]
@@ -226,8 +226,8 @@ func (m *Mirror) row(at time.Time, now int64, b binding, port, datapath string) 
 	return Op{}, false
 }
 
-// bindings gives the mirrored rows of each source, by address.
-func (m *Mirror) bindings(in Input) map[string][]binding {
+// bindings gives the mirrored rows of each source, by address, and how many rows are not mirrored.
+func (m *Mirror) bindings(in Input) (_ map[string][]binding, skipped int) {
 	out := make(map[string][]binding, len(in.Groups))
 	for _, g := range in.Groups {
 		out[g.Source] = nil
@@ -240,7 +240,7 @@ func (m *Mirror) bindings(in Input) map[string][]binding {
 		ip, okIP := parseIP(r.IP)
 		mac, err := packet.ParseMAC(r.MAC)
 		if !okIP || err != nil || mac.IsGroup() || mac.IsZero() || in.Skip(ip) {
-			m.totals.Skipped++
+			skipped++
 			continue
 		}
 		out[r.Port] = append(bs, binding{ip, mac.String(), r.Timestamp})
@@ -252,7 +252,7 @@ func (m *Mirror) bindings(in Input) map[string][]binding {
 		// one address in two spellings: the newer row counts
 		out[src] = slices.CompactFunc(bs, func(a, b binding) bool { return a.ip == b.ip })
 	}
-	return out
+	return out, skipped
 }
 
 // Done records what became of an Op of the last Plan. An update that hit no row makes the next
@@ -284,18 +284,29 @@ func (m *Mirror) Done(at time.Time, op Op, r Result) {
 	delete(m.failed, k)
 }
 
-// Lacking counts, for one group, the rows that followers should have and do not have with the
-// right MAC, as far as is known.
-func (m *Mirror) Lacking(in Input, g Group) int {
-	n := 0
-	for _, b := range m.bindings(in)[g.Source] {
+// GroupTotals describes one group.
+type GroupTotals struct {
+	Bindings int // source bindings that are mirrored
+	Lacking  int // rows followers should have and do not have with the right MAC, as far as is known
+}
+
+// GroupTotals counts each group of in, by source port.
+func (m *Mirror) GroupTotals(in Input) map[string]GroupTotals {
+	bySource, _ := m.bindings(in)
+	out := make(map[string]GroupTotals, len(in.Groups))
+	for _, g := range in.Groups {
+		t := GroupTotals{Bindings: len(bySource[g.Source])}
 		for _, f := range g.Followers {
-			if have, ok := m.rows[f][b.ip]; !ok || have.mac != b.mac {
-				n++
+			mine := m.rows[f]
+			for _, b := range bySource[g.Source] {
+				if have, ok := mine[b.ip]; !ok || have.mac != b.mac {
+					t.Lacking++
+				}
 			}
 		}
+		out[g.Source] = t
 	}
-	return n
+	return out
 }
 
 // parseIP takes plain addresses only: no zone, no IPv4 inside IPv6, nothing unspecified or group.

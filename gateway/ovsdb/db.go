@@ -17,6 +17,9 @@ type Options struct {
 	Remote   Remote
 	// LeaderOnly treats a follower of a RAFT cluster as down.
 	LeaderOnly bool
+	// Changed is called when a row or the Session changed, once for each row, from libovsdb's
+	// goroutines: it must only set a flag. May be nil.
+	Changed func()
 
 	ConnectTimeout  time.Duration // one attempt, all endpoints; 5 s
 	SyncTimeout     time.Duration // the initial rows; 60 s
@@ -67,7 +70,6 @@ type DB struct {
 	opt     Options
 	stats   Stats
 	session atomic.Pointer[Session]
-	changed chan struct{}
 	rewatch chan struct{}
 
 	mu     sync.Mutex
@@ -78,8 +80,7 @@ type DB struct {
 // New makes a DB that watches tables. Nothing is opened before Run.
 func New(o Options, tables ...Table) *DB {
 	o.defaults()
-	return &DB{opt: o, tables: tables, err: ErrNotConnected,
-		changed: make(chan struct{}, 1), rewatch: make(chan struct{}, 1)}
+	return &DB{opt: o, tables: tables, err: ErrNotConnected, rewatch: make(chan struct{}, 1)}
 }
 
 // Run connects, and reconnects without end, until ctx is done.
@@ -161,9 +162,8 @@ func (d *DB) notifyRewatch() {
 }
 
 func (d *DB) notify() {
-	select {
-	case d.changed <- struct{}{}:
-	default:
+	if d.opt.Changed != nil {
+		d.opt.Changed()
 	}
 }
 
@@ -175,9 +175,6 @@ func (d *DB) setErr(err error) {
 	d.err = err
 	d.mu.Unlock()
 }
-
-// Changed receives a value when a row or the Session changed since the last receive.
-func (d *DB) Changed() <-chan struct{} { return d.changed }
 
 // Session gives the live Session, or nil.
 func (d *DB) Session() *Session {
@@ -209,3 +206,6 @@ func (d *DB) Watch(tables []Table) {
 		d.notifyRewatch()
 	}
 }
+
+// Remote gives the endpoints as configured.
+func (d *DB) Remote() string { return d.opt.Remote.String() }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -54,8 +55,8 @@ func handshake(ctx context.Context, addr string, cfg *tls.Config) error {
 	}
 	_ = c.SetReadDeadline(time.Now().Add(time.Second))
 	_, err = c.Read(make([]byte, 1))
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil // the server waits for a request: it accepted us
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) {
+		return nil // the server waits for a request: it accepted us; or it closed without an alert
 	}
 	return err
 }

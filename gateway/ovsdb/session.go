@@ -208,3 +208,17 @@ func (s *Session) Transact(ctx context.Context, ops ...ovsdb.Operation) ([]ovsdb
 	}
 	return res, nil
 }
+
+// PortBinding gives the watched Port_Binding of a logical port, by the table's index.
+func (s *Session) PortBinding(port string) (*PortBinding, bool) {
+	t := s.cache.Table(TablePortBinding)
+	if t == nil {
+		return nil, false
+	}
+	_, m, err := t.RowByModel(&PortBinding{LogicalPort: port})
+	if err != nil || m == nil {
+		return nil, false
+	}
+	p, ok := m.(*PortBinding)
+	return p, ok
+}

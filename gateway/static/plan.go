@@ -172,3 +172,14 @@ func canonical(h have) int {
 	}
 	return 0
 }
+
+// Wanted counts the rows each follower of in should have.
+func Wanted(in Input) map[string]int {
+	out := map[string]int{}
+	for _, p := range in.Ports {
+		if p.Role == Follower {
+			out[p.Name] = len(desired(in, p))
+		}
+	}
+	return out
+}

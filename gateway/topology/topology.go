@@ -88,6 +88,8 @@ type Group struct {
 	// Uplinks are the devices of the physical port (several on a bond); Localnets are the patch
 	// ports of secondary localnets, on the default bridge only.
 	Uplinks, Localnets []Ingress
+	// Host is the DPU's host representor; nil elsewhere.
+	Host *Ingress
 }
 
 // Problem is something an operator must mend; the rest works on.
@@ -126,6 +128,11 @@ func Compute(in Input) State {
 		g := Group{Bridge: br.Name, MAC: br.MAC, Default: isDefault(in, br, members)}
 		if g.Default {
 			g.Localnets = localnets
+		}
+		for _, p := range br.Ports {
+			if in.HostPort != "" && p.Name == in.HostPort && len(p.Interfaces) > 0 {
+				g.Host = &devices(p)[0]
+			}
 		}
 		var problem string
 		if g.Uplinks, problem = uplinks(br, in.HostPort); problem != "" {
@@ -239,6 +246,7 @@ func uplinks(br Bridge, host string) ([]Ingress, string) {
 	return nil, fmt.Sprintf("cannot tell the physical port among %s: set external_ids:bridge-uplink", strings.Join(names, ", "))
 }
 
+// devices gives a port's interfaces by name. A port has at least one (the schema says so).
 func devices(p Port) []Ingress {
 	out := make([]Ingress, 0, len(p.Interfaces))
 	for _, i := range p.Interfaces {
