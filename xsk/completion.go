@@ -9,14 +9,14 @@ type completionRing struct {
 // pop reads up to len(out) completions. It returns how many lay in the region
 // and so are in out; the others are counted in bogus.
 func (r *completionRing) pop(out []Addr, in Region, bogus *uint64) int {
+	entries, next := r.entries, r.next
 	n := min(len(out), int(r.ready(uint32(len(out)))))
-	if n == 0 {
+	if n == 0 || len(entries) == 0 {
 		return 0
 	}
-	mask := uint32(len(r.entries) - 1)
 	kept := 0
-	for i := range n {
-		rel := uint64(r.entries[(r.next+uint32(i))&mask])
+	for i := range out[:n] {
+		rel := uint64(entries[int(next+uint32(i))&(len(entries)-1)])
 		if rel >= in.size {
 			*bogus++
 			continue

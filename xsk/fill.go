@@ -10,20 +10,22 @@ type fillRing struct {
 // push writes the chunks of addrs until one does not fit the ring or the
 // region, and returns how many it wrote.
 func (r *fillRing) push(addrs []Addr, in Region, rejected *uint64) int {
+	entries, next := r.entries, r.next
 	n := min(len(addrs), int(r.room(uint32(len(addrs)))))
-	mask := uint32(len(r.entries) - 1)
-	done := 0
-	for done < n {
-		rel := uint64(addrs[done] - in.base)
+	if n == 0 || len(entries) == 0 {
+		return 0
+	}
+	for i, a := range addrs[:n] {
+		rel := uint64(a - in.base)
 		if rel >= in.size {
 			*rejected++
+			n = i
 			break
 		}
-		r.entries[(r.next+uint32(done))&mask] = ringAddr(rel &^ (ChunkSize - 1))
-		done++
+		entries[int(next+uint32(i))&(len(entries)-1)] = ringAddr(rel &^ (ChunkSize - 1))
 	}
-	if done > 0 {
-		r.publish(uint32(done))
+	if n > 0 {
+		r.publish(uint32(n))
 	}
-	return done
+	return n
 }

@@ -46,13 +46,6 @@ func NewPeer(m *Memory, r Region, o Options, first uint32) (*Socket, *Peer, erro
 	return s, p, nil
 }
 
-func plainRing[E ringAddr | ringDesc](entries int, first uint32) shared[E] {
-	// A cache line each, as in the kernel's struct xdp_ring.
-	words := make([]uint32, 48)
-	words[0], words[16] = first, first
-	return shared[E]{producer: &words[0], consumer: &words[16], flags: &words[32], entries: make([]E, entries)}
-}
-
 func (p *Peer) kick() unix.Errno {
 	if p.OnKick == nil {
 		return 0

@@ -11,14 +11,14 @@ type rxRing struct {
 // chunk is kept with Len 0, so that the chunk is not lost. Both are counted in
 // bogus.
 func (r *rxRing) pop(out []Desc, in Region, bogus *uint64) int {
+	entries, next := r.entries, r.next
 	n := min(len(out), int(r.ready(uint32(len(out)))))
-	if n == 0 {
+	if n == 0 || len(entries) == 0 {
 		return 0
 	}
-	mask := uint32(len(r.entries) - 1)
 	kept := 0
-	for i := range n {
-		d := r.entries[(r.next+uint32(i))&mask]
+	for i := range out[:n] {
+		d := entries[int(next+uint32(i))&(len(entries)-1)]
 		if uint64(d.addr) >= in.size {
 			*bogus++
 			continue

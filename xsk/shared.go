@@ -8,6 +8,14 @@ type shared[E ringAddr | ringDesc] struct {
 	entries                   []E
 }
 
+// plainRing is a ring in ordinary memory with both indices at first.
+func plainRing[E ringAddr | ringDesc](entries int, first uint32) shared[E] {
+	// A cache line each, as in the kernel's struct xdp_ring.
+	words := make([]uint32, 48)
+	words[0], words[16] = first, first
+	return shared[E]{producer: &words[0], consumer: &words[16], flags: &words[32], entries: make([]E, entries)}
+}
+
 func (r shared[E]) asProducer() producer {
 	p := producer{size: uint32(len(r.entries)), own: r.producer, peer: r.consumer}
 	// Nothing is cached of an adopted ring but what it says itself; an

@@ -26,6 +26,7 @@ type Socket struct {
 	fd         int
 	options    Options
 	negotiated Negotiated
+	closed     bool
 	rings      [][]byte // mappings
 }
 
@@ -198,25 +199,27 @@ func (s *Socket) bindWait(flags uint16) error {
 // caller's again, except that packets in flight may be read by the kernel a
 // little longer.
 func (s *Socket) Close() error {
-	if s.peer != nil {
-		return s.peer.close()
-	}
-	if s.fd < 0 {
+	if s.closed {
 		return os.ErrClosed
+	}
+	s.closed = true
+	if s.peer != nil {
+		return errors.Join(s.unmap(), s.peer.close())
 	}
 	err := errors.Join(s.unmap(), unix.Close(s.fd))
 	s.fd = -1
 	return err
 }
 
-// unmap unmaps the rings and leaves nothing that points into them.
+// unmap unmaps the rings and puts empty ones in their place, so that a late
+// call takes and gives nothing.
 func (s *Socket) unmap() error {
 	var err error
 	for _, r := range s.rings {
 		err = errors.Join(err, unix.Munmap(r))
 	}
 	s.rings = nil
-	s.fill, s.completion, s.rx, s.tx = fillRing{}, completionRing{}, rxRing{}, txRing{}
+	s.attach(plainRing[ringAddr](0, 0), plainRing[ringAddr](0, 0), plainRing[ringDesc](0, 0), plainRing[ringDesc](0, 0))
 	return err
 }
 

@@ -4,7 +4,7 @@ import "fmt"
 
 // Stats is XDP_STATISTICS, counted by the kernel since the socket was made.
 type Stats struct {
-	RXDropped   uint64 // frames dropped for other reasons, such as one longer than a chunk
+	RXDropped   uint64 // frames dropped for want of a chunk (also in RXFillEmpty) or longer than one
 	RXInvalid   uint64 // fill entries the kernel did not take
 	TXInvalid   uint64 // TX descriptors the kernel skipped, without a completion
 	RXRingFull  uint64 // frames dropped because Receive was late

@@ -14,22 +14,23 @@ type txRing struct {
 // push writes descs until one does not fit the ring or is refused, and returns
 // how many it wrote.
 func (r *txRing) push(descs []Desc, in Region, rejected *uint64) int {
+	entries, next, metadata, refused := r.entries, r.next, r.metadata, r.refused
 	n := min(len(descs), int(r.room(uint32(len(descs)))))
-	mask := uint32(len(r.entries) - 1)
-	done := 0
-	for done < n {
-		d := &descs[done]
+	if n == 0 || len(entries) == 0 {
+		return 0
+	}
+	for i, d := range descs[:n] {
 		rel := uint64(d.Addr - in.base)
 		off := rel % ChunkSize
-		if rel >= in.size || d.Len == 0 || off < r.metadata || off+uint64(d.Len) > ChunkSize || d.Options&r.refused != 0 {
+		if rel >= in.size || d.Len == 0 || off < metadata || off+uint64(d.Len) > ChunkSize || d.Options&refused != 0 {
 			*rejected++
+			n = i
 			break
 		}
-		r.entries[(r.next+uint32(done))&mask] = ringDesc{addr: ringAddr(rel), len: d.Len, options: d.Options}
-		done++
+		entries[int(next+uint32(i))&(len(entries)-1)] = ringDesc{addr: ringAddr(rel), len: d.Len, options: d.Options}
 	}
-	if done > 0 {
-		r.publish(uint32(done))
+	if n > 0 {
+		r.publish(uint32(n))
 	}
-	return done
+	return n
 }

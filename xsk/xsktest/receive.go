@@ -20,6 +20,7 @@ func (k *Kernel) Deliver(frame []byte) bool {
 	need := max(1, (len(frame)+room-1)/room)
 	if k.filled() < need {
 		k.stats.RXFillEmpty++
+		k.stats.RXDropped++
 		return false
 	}
 	if k.rxFree() < need {
@@ -30,6 +31,7 @@ func (k *Kernel) Deliver(frame []byte) bool {
 		addr, ok := k.takeFill()
 		if !ok {
 			k.stats.RXFillEmpty++
+			k.stats.RXDropped++
 			return false
 		}
 		n := min(len(frame), room)
