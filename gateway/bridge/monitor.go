@@ -1,151 +1,106 @@
 package bridge
 
 import (
-	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"runtime"
-	"strings"
-	"syscall"
 
 	"picot.dev/picot/gateway/flows"
 )
 
-// place is a flow as flow monitor updates name it: they do not tell the priority.
-type place struct {
-	table uint8
-	match string
+// The switch's flow monitor: an OpenFlow 1.0 statistics request of Nicira's that stays open
+// and is answered at every change of the table. Formats: nicira-ext.h, NXST_FLOW_MONITOR.
+const (
+	statsVendor     = 0xffff
+	niciraID        = 0x2320
+	nxstFlowMonitor = 2
+
+	monitorAdd    = 1 << 1
+	monitorDelete = 1 << 2
+	monitorModify = 1 << 3
+	monitorOwn    = 1 << 5
+
+	portNone  = 0xffff
+	allTables = 0xff
+
+	updateAdded    = 0
+	updateDeleted  = 1
+	updateModified = 2
+
+	vendorStatsLen = 16 // statistics type and flags, vendor, subtype, padding
+	updateFullLen  = 24 // an update's fixed part
+)
+
+// update is one change of the flow table.
+type update struct {
+	event    uint16
+	priority uint16
+	table    uint8
+	cookie   uint64
 }
 
-// batch is what one read of the monitor told.
-type batch struct {
-	ready   bool    // the monitor is installed
-	lost    []place // flows of ours that were removed or changed hands
-	foreign []place // flows of others that were added or changed
-	news    bool    // something else happened that a full check should see
-}
+// steering reports whether it concerns the priority picot's steering flows have.
+func (u update) steering() bool { return u.table == 0 && u.priority == flows.PrioritySteer }
 
-// monitor is a running `ovs-ofctl monitor`, the switch's flow monitor (ovs-ofctl(8), watch:).
-type monitor struct {
-	batches chan batch // closed when the monitor ended
-	err     error      // why, valid once batches is closed
-	done    chan struct{}
-}
-
-func (m *monitor) wait() {
-	for range m.batches { // let the reader go
-	}
-	<-m.done
-}
-
-// startMonitor starts the monitor process. It ends with ctx, and with this process: the
-// kernel kills it when the thread that started it is gone, so that thread is kept for it.
-func (d *Driver) startMonitor(ctx context.Context) (*monitor, error) {
-	m := &monitor{batches: make(chan batch, 16), done: make(chan struct{})}
-	started := make(chan error, 1)
-	r, w, err := os.Pipe()
+// monitor asks the switch for every change from now on. The initial answer, which is empty,
+// says that it is in force.
+func (d *Driver) monitor(ctx context.Context) (*conn, error) {
+	start, cancel := context.WithTimeout(ctx, d.opt.Timeout)
+	defer cancel()
+	c, err := d.dial(start, of10)
 	if err != nil {
-		return nil, fmt.Errorf("bridge %s: monitor: %w", d.opt.Bridge, err)
+		return nil, err
 	}
-	ended := make(chan error, 1)
-	go func() {
-		defer close(m.done)
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		cmd := exec.CommandContext(ctx, d.opt.Ofctl, "--no-names", "monitor", d.target(), "watch:!initial")
-		cmd.Stdout, cmd.Stderr = w, w
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		err := cmd.Start()
-		w.Close()
-		started <- err
-		if err == nil {
-			ended <- cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
-		r.Close()
-		return nil, d.fault(ctx, err, "")
-	}
-	go func() {
-		defer close(m.batches)
-		defer r.Close()
-		tail := readUpdates(r, m.batches)
-		m.err = d.fault(ctx, <-ended, tail)
-	}()
-	return m, nil
-}
-
-// readUpdates turns the monitor's text into batches until it ends, one for each read, so that
-// nothing waits for more to come. It returns the last line that was not an update.
-func readUpdates(r io.Reader, out chan<- batch) (tail string) {
-	buf := make([]byte, 0, 64<<10)
-	ready := false
-	for {
-		if len(buf) == cap(buf) { // a line longer than the buffer
-			buf = append(buf, 0)[:len(buf)]
-		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		end := bytes.LastIndexByte(buf, '\n') + 1
-		var b batch
-		for line := range strings.Lines(string(buf[:end])) {
-			line = strings.TrimSpace(line)
-			switch {
-			case strings.HasPrefix(line, "event="):
-				b.update(line)
-			case strings.HasPrefix(line, "NXST_FLOW_MONITOR"), strings.Contains(line, "FLOW_MONITOR reply"):
-				b.ready = b.ready || !ready
-				ready = true
-			case line != "":
-				tail = line
-			}
-		}
-		buf = buf[:copy(buf, buf[end:])]
-		if b.ready {
-			out <- batch{ready: true}
-			b.ready = false
-		}
-		if len(b.lost)+len(b.foreign) > 0 || b.news {
-			out <- b
-		}
-		if err != nil {
-			return tail
+	if err = c.send(msg10StatsRequest, monitorRequest()); err == nil {
+		var m message
+		if m, err = c.receive(); err == nil && m.typ != msg10StatsReply {
+			err = fmt.Errorf("%w: %s", errNoMonitor, errorText(m.body))
 		}
 	}
-}
-
-// update reads one line such as
-//
-//	event=DELETED reason=delete table=0 cookie=0x7069636f74000001 arp,in_port=1 actions=NORMAL
-func (b *batch) update(line string) {
-	var event string
-	for word := range strings.FieldsSeq(line) {
-		if v, ok := strings.CutPrefix(word, "event="); ok {
-			event = v
-			break
-		}
-	}
-	rest := line[len("event=")+len(event):]
-	if i := strings.Index(rest, "reason="); i >= 0 {
-		_, rest, _ = strings.Cut(rest[i:], " ")
-	}
-	if !strings.Contains(rest, "actions=") {
-		rest += " actions="
-	}
-	f, err := flows.Parse(rest)
 	if err != nil {
-		return // ABBREV and the like carry no flow
+		c.Close()
+		return nil, d.wire("monitor flows", err)
 	}
-	at := place{f.Table, f.Match}
-	switch ours := flows.Owned(f.Cookie); {
-	case event == "DELETED" && ours:
-		b.lost = append(b.lost, at)
-	case event != "DELETED" && !ours:
-		b.foreign = append(b.foreign, at)
-	case event == "DELETED":
-		b.news = true
+	return c, nil
+}
+
+var errNoMonitor = errors.New("the switch has no flow monitor")
+
+// monitorRequest asks for all changes of all tables, the asker's own included, actions left out.
+func monitorRequest() []byte {
+	b := make([]byte, vendorStatsLen+16)
+	binary.BigEndian.PutUint16(b, statsVendor)
+	binary.BigEndian.PutUint32(b[4:], niciraID)
+	binary.BigEndian.PutUint32(b[8:], nxstFlowMonitor)
+	r := b[vendorStatsLen:]
+	binary.BigEndian.PutUint32(r, 1) // the monitor's ID
+	binary.BigEndian.PutUint16(r[4:], monitorAdd|monitorDelete|monitorModify|monitorOwn)
+	binary.BigEndian.PutUint16(r[6:], portNone)
+	r[10] = allTables
+	return b
+}
+
+// parseUpdates reads the updates of a flow monitor reply. An abbreviated or malformed update
+// is returned as a change of nothing in particular: the caller looks at everything then.
+func parseUpdates(body []byte) []update {
+	if len(body) < vendorStatsLen {
+		return nil
 	}
+	var out []update
+	for b := body[vendorStatsLen:]; len(b) >= 4; {
+		n := int(binary.BigEndian.Uint16(b))
+		if n < 4 || n > len(b) {
+			return append(out, update{event: updateModified, table: allTables})
+		}
+		u := update{event: binary.BigEndian.Uint16(b[2:]), table: allTables}
+		if u.event <= updateModified && n >= updateFullLen {
+			u.priority = binary.BigEndian.Uint16(b[6:])
+			u.table = b[14]
+			u.cookie = binary.BigEndian.Uint64(b[16:])
+		}
+		out = append(out, u)
+		b = b[n:]
+	}
+	return out
 }

@@ -10,46 +10,46 @@ import (
 
 // Event says what Watch saw and did.
 type Event struct {
-	// Restored counts the flows of ours put back at once, without reading the bridge first.
+	// Restored counts the steering flows put back at once, before anything was compared.
 	Restored int
 	// Took is the time from hearing of their removal to the switch's confirmation.
 	Took time.Duration
 	// Reset is set when the switch went away and came back (flows and NO_FLOOD were lost).
 	Reset bool
-	// Changes is what the check that followed had to write.
+	// Changes is what the comparison that followed had to write.
 	Changes Changes
-	// Err is set when a repair failed; Watch tries again.
+	// Err is set when a repair failed or the switch does not answer; Watch tries again.
 	Err error
 }
 
 const (
-	// settle is how long after an update everything is compared; the repair itself does not wait.
+	// settle is how long after an update everything is compared; the repair does not wait for it.
 	settle = 200 * time.Millisecond
 
 	backoffMin = 10 * time.Millisecond
 	backoffMax = time.Second
 )
 
-// Watch follows the flow table until ctx ends and puts back what others removed: flows at
-// once, then, a moment later, whatever a full comparison finds, NO_FLOOD included.
-// It survives restarts of the switch, and needs no restart when Apply is asked for something
-// else. onChange is called from Watch's goroutine after every repair and every failure; it may
-// be nil and must not call Watch. The error is ctx's.
+// Watch follows the flow table until ctx ends and puts back what others removed: the steering
+// flows at once, then whatever a full comparison finds, NO_FLOOD included. It survives
+// restarts of the switch, and goes by what Apply was last asked for. onChange is called from
+// Watch's goroutine after every repair and failure; it may be nil. The error is ctx's.
 func (d *Driver) Watch(ctx context.Context, onChange func(Event)) error {
 	if onChange == nil {
 		onChange = func(Event) {}
 	}
 	backoff := backoffMin
-	for first := true; ; first = false {
+	for again := false; ; again = true {
 		began := time.Now()
-		err := d.follow(ctx, !first, onChange)
+		err := d.follow(ctx, again, onChange)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if time.Since(began) > 5*time.Second {
 			backoff = backoffMin
 		}
-		if backoff >= backoffMax/2 { // a restart is no news, an outage is
+		if backoff == backoffMin || backoff == backoffMax {
+			d.opt.Log.Warn("not watching the flow table, trying again", "err", err)
 			onChange(Event{Err: err})
 		}
 		select {
@@ -61,46 +61,102 @@ func (d *Driver) Watch(ctx context.Context, onChange func(Event)) error {
 	}
 }
 
-// follow runs one monitor until it ends.
+// follow watches over one connection until it breaks.
 func (d *Driver) follow(ctx context.Context, again bool, onChange func(Event)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	m, err := d.startMonitor(ctx)
+	c, err := d.monitor(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { cancel(); m.wait() }()
+	if err := c.SetDeadline(time.Time{}); err != nil {
+		c.Close()
+		return d.wire("monitor flows", err)
+	}
+	updates := make(chan []update, 64)
+	broken := make(chan error, 1)
+	go func() {
+		defer close(updates)
+		broken <- listen(c, updates)
+	}()
+	defer func() {
+		c.Close()
+		for range updates { // the listener may be waiting to hand one over
+		}
+	}()
+	r := &repairer{d: d}
+	defer r.close()
 
-	var check <-chan time.Time // armed by the first update after a check, so that a busy table is checked too
+	d.check(ctx, again, onChange) // what happened before the monitor was not seen
+	var settled <-chan time.Time  // armed by the first update after a check, so that a busy table is checked too
 	refresh := time.NewTimer(jitter(d.opt.Refresh))
 	defer refresh.Stop()
 	for {
 		select {
-		case b, ok := <-m.batches:
+		case <-ctx.Done():
+			return ctx.Err()
+		case us, ok := <-updates:
 			if !ok {
-				return m.err
+				return d.wire("monitor flows", <-broken)
 			}
-			if b.ready { // everything before the monitor was unseen
-				d.check(ctx, again, onChange)
-				continue
-			}
-			e, contested := d.restore(ctx, b)
+			e, contested := d.restore(ctx, r, us)
 			if e.Restored > 0 || e.Err != nil {
 				onChange(e)
 			}
 			if contested {
 				d.check(ctx, false, onChange)
-			} else if check == nil {
-				check = time.After(settle)
+			} else if settled == nil {
+				settled = time.After(settle)
 			}
-		case <-check:
-			check = nil
+		case <-settled:
+			settled = nil
 			d.check(ctx, false, onChange)
 		case <-refresh.C:
 			d.check(ctx, false, onChange)
 			refresh.Reset(jitter(d.opt.Refresh))
 		}
 	}
+}
+
+// listen hands on what the monitor tells, one message at a time, until the connection ends.
+// A message that is no update (the switch paused the monitor, say) is an update of nothing.
+func listen(c *conn, out chan<- []update) error {
+	for {
+		m, err := c.receive()
+		if err != nil {
+			return err
+		}
+		switch m.typ {
+		case msg10StatsReply:
+			out <- parseUpdates(m.body)
+		case msgVendor:
+			out <- nil
+		}
+	}
+}
+
+// restore puts the steering flows back if some of them are gone. If another owner wrote at
+// their priority it does nothing and calls them contested: a full check decides then.
+func (d *Driver) restore(ctx context.Context, r *repairer, us []update) (e Event, contested bool) {
+	began := time.Now()
+	lost := false
+	for _, u := range us {
+		switch {
+		case !u.steering():
+		case flows.Owned(u.cookie):
+			lost = lost || u.event == updateDeleted
+		case u.event != updateDeleted:
+			return Event{}, true
+		}
+	}
+	if !lost {
+		return Event{}, false
+	}
+	d.mu.Lock()
+	n, err := r.repair(ctx)
+	d.mu.Unlock()
+	if err != nil {
+		return Event{Err: err}, true
+	}
+	return Event{Restored: n, Took: time.Since(began)}, false
 }
 
 // check compares everything and repairs what is wrong.
@@ -116,41 +172,6 @@ func (d *Driver) check(ctx context.Context, reset bool, onChange func(Event)) {
 	if ctx.Err() == nil && (reset || err != nil || !c.Empty() || c.StoodDown != stood) {
 		onChange(Event{Reset: reset, Changes: c, Err: err})
 	}
-}
-
-// restore puts back the flows of ours a batch of updates took away. If another owner took
-// the place of one of them it does nothing and reports it contested: a full check decides.
-func (d *Driver) restore(ctx context.Context, b batch) (e Event, contested bool) {
-	began := time.Now()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	gone := make(map[place]bool, len(b.lost))
-	for _, p := range b.lost {
-		gone[p] = true
-	}
-	theirs := make(map[place]bool, len(b.foreign))
-	for _, p := range b.foreign {
-		theirs[p] = true
-	}
-	var back flows.Set
-	for _, f := range d.placed {
-		at := place{f.Table, f.Match}
-		if theirs[at] {
-			return Event{}, true
-		}
-		if gone[at] {
-			back = append(back, f)
-		}
-	}
-	if len(back) == 0 {
-		return Event{}, false
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.opt.Timeout)
-	defer cancel()
-	if err := d.bundle(ctx, addLines(back)); err != nil {
-		return Event{Err: err}, true
-	}
-	return Event{Restored: len(back), Took: time.Since(began)}, false
 }
 
 // jitter spreads a period by a fifth, so that nodes do not check in step.

@@ -110,7 +110,7 @@ func (l *Lab) down() {
 	if l.t.Failed() {
 		for _, name := range []string{"ovs-vswitchd", "ovn-controller", "ovn-northd"} {
 			if log, err := os.ReadFile(filepath.Join(l.dir, "lab", "log", name+".log")); err == nil {
-				l.t.Logf("end of %s.log:\n%s", name, tail(log, 20))
+				l.t.Logf("warnings of %s.log:\n%s", name, warnings(log))
 			}
 		}
 	}
@@ -122,9 +122,15 @@ func (l *Lab) down() {
 	}
 }
 
-func tail(b []byte, n int) []byte {
-	lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
-	return bytes.Join(lines[max(0, len(lines)-n):], []byte("\n"))
+// warnings returns the last lines of a log that are above INFO.
+func warnings(log []byte) string {
+	var out []string
+	for line := range strings.Lines(string(log)) {
+		if !strings.Contains(line, "|INFO|") {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out[max(0, len(out)-20):], "")
 }
 
 func (l *Lab) run(limit time.Duration, args ...string) (string, error) {
