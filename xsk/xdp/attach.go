@@ -13,10 +13,12 @@ import (
 // Attach puts the program on the device and pins it, or takes over what an
 // earlier process pinned under the same name: as it is when program, constants
 // and device match, else by exchanging the program of the link. Either way the
-// device has a program at every moment, and a kept XSKMAP keeps its sockets.
+// device has a program at every moment. The XSKMAP with its sockets stays, too,
+// unless more Queues are wanted than it has slots: then a new one starts empty.
 //
 // Pins of a device that is gone are removed. Errors: [ErrNoDevice],
-// [ErrForeignProgram], [ErrPinBusy], [ErrMode], and what the kernel refuses.
+// [ErrForeignProgram], [ErrPinBusy], [ErrMode], [ErrNotBPFFS], and what the
+// kernel refuses.
 func Attach(o AttachOptions) (*Program, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -29,8 +31,8 @@ func Attach(o AttachOptions) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := EnsureBPFFS(o.PinDir); err != nil {
-		return nil, err
+	if err := requireBPFFS(o.PinDir); err != nil {
+		return nil, fmt.Errorf("attach %q: %w", o.Name, err)
 	}
 	dir := filepath.Join(o.PinDir, escaped)
 

@@ -14,13 +14,16 @@ import (
 const systemBPFFS = "/sys/fs/bpf"
 
 // EnsureBPFFS makes dir and mounts a bpffs on it, unless dir is in one
-// already. A dir below /sys/fs/bpf gets the bpffs mounted there.
+// already. A dir below /sys/fs/bpf gets the bpffs mounted there. Safe to call
+// from several processes.
 //
-// The mount belongs to the mount namespace of the process. A pin lives as long
-// as its mount, so a process in a short-lived mount namespace (`ip netns exec`
-// makes one for its command, and also hides /sys/fs/bpf) loses the mount, and
-// with it the pins, when it ends: mount the bpffs before entering such a
-// namespace, on a directory outside /sys. Safe to call from several processes.
+// A mount belongs to a mount namespace, and pins live as long as their mount. In
+// a namespace that ends with the process the death of the process would open
+// the ports. So nothing is mounted in a mount namespace other than that of
+// process 1 ([ErrMountNamespace]): `ip netns exec` makes such a one for its
+// command, and hides /sys/fs/bpf in it; a service manager may, too. There the
+// bpffs is mounted beforehand, outside, on a directory that is not below /sys. A
+// container gets the host's bpffs as a volume.
 func EnsureBPFFS(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -51,6 +54,9 @@ func mountBPFFS(dir string) error {
 	if err != nil || in {
 		return err
 	}
+	if err := checkMountNamespace(); err != nil {
+		return fmt.Errorf("mount a bpffs on %s: %w", dir, err)
+	}
 	if err := unix.Mount("bpf", dir, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
 		return fmt.Errorf("mount a bpffs on %s (needs CAP_SYS_ADMIN; or mount it beforehand): %w", dir, err)
 	}
@@ -63,4 +69,41 @@ func inBPFFS(dir string) (bool, error) {
 		return false, fmt.Errorf("statfs %s: %w", dir, err)
 	}
 	return int64(st.Type) == unix.BPF_FS_MAGIC, nil
+}
+
+// checkMountNamespace compares with process 1. One that may not look there is
+// taken at its word.
+func checkMountNamespace() error {
+	own, ok := mountNamespace("self")
+	if first, ok1 := mountNamespace("1"); ok && ok1 && own != first {
+		return ErrMountNamespace
+	}
+	return nil
+}
+
+// mountNamespace identifies the mount namespace of a process by its root mount,
+// whose ID no other namespace has (a hardened process 1 hides its ns links).
+func mountNamespace(process string) (rootMountID string, ok bool) {
+	info, err := os.ReadFile("/proc/" + process + "/mountinfo")
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(string(info)) {
+		if f := strings.Fields(line); len(f) > 4 && f[4] == "/" { // proc_pid_mountinfo(5)
+			return f[0], true
+		}
+	}
+	return "", false
+}
+
+// requireBPFFS makes dir, which must be in a bpffs then.
+func requireBPFFS(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("pin directory: %w", err)
+	}
+	in, err := inBPFFS(dir)
+	if err == nil && !in {
+		err = fmt.Errorf("pin directory %s: %w", dir, ErrNotBPFFS)
+	}
+	return err
 }

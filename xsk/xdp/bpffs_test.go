@@ -3,6 +3,7 @@ package xdp
 import (
 	"bufio"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -56,4 +57,25 @@ func mountsOn(t *testing.T, dir string) (n int) {
 		}
 	}
 	return n
+}
+
+// What `ip netns exec` does to its command.
+func TestEnsureBPFFSRefusesAPassingMountNamespace(t *testing.T) {
+	testnet.RequireRoot(t)
+	testnet.RequireTool(t, "unshare")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounted := testnet.BPFFS(t)
+	for dir, want := range map[string]string{
+		t.TempDir(): ErrMountNamespace.Error(),
+		mounted:     "fine", // mounted outside, and seen here
+	} {
+		cmd := exec.Command("unshare", "--mount", self)
+		cmd.Env = append(os.Environ(), ensureEnv+"="+dir)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v: %q, want %q", dir, err, out, want)
+		}
+	}
 }

@@ -1,10 +1,6 @@
 package xdp
 
-import (
-	"errors"
-
-	"golang.org/x/sys/unix"
-)
+import "errors"
 
 // Errors returned by this package, to be tested with [errors.Is].
 var (
@@ -19,9 +15,10 @@ var (
 	ErrMode = errors.New("pinned in another XDP mode")
 	// ErrNoDevice: the device is not in this network namespace.
 	ErrNoDevice = errors.New("no such device")
+	// ErrNotBPFFS: PinDir is not in a bpffs. See [EnsureBPFFS].
+	ErrNotBPFFS = errors.New("not in a bpffs; mount one there first")
+	// ErrMountNamespace: a bpffs mounted here would go with this process.
+	ErrMountNamespace = errors.New("this mount namespace is not that of process 1, and the mount may end with it; mount the bpffs outside first")
 )
 
 var errClosed = errors.New("closed")
-
-// isGone: the kernel's answer to detaching a link without a device.
-func isGone(err error) bool { return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) }

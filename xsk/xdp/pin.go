@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 // Files of a pin directory. The link is the truth: it is pinned last, and
@@ -210,12 +211,32 @@ func readPin(dir string) (Pin, error) {
 	return pin, objs.close()
 }
 
-// Remove removes the pin. The program leaves the device, if it is alive, as
-// soon as no process holds the link either: the caller sets a workload device
-// down first.
+// Remove removes the pin and takes the program off the device, if it is alive:
+// the caller sets a workload device down first.
 func (p Pin) Remove() error {
 	if p.dir == "" {
 		return errors.New("remove pin: not a pin of List")
 	}
-	return removePins(p.dir)
+	open, err := openPinned(p.dir)
+	if err != nil {
+		return fmt.Errorf("remove pin %s: %w", p.Name, err)
+	}
+	if open != nil {
+		// By itself the kernel detaches a little after the last reference.
+		err = detach(open.link)
+		open.link.Close()
+	}
+	if err = errors.Join(err, removePins(p.dir)); err != nil {
+		return fmt.Errorf("remove pin %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// detach takes the link off its device, whoever else holds it. A device that is
+// gone has done so already.
+func detach(l link.Link) error {
+	if err := l.Detach(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENODEV) {
+		return err
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package xdp
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -145,6 +146,36 @@ func TestChangeExchangesTheProgramWithoutAGap(t *testing.T) {
 	fourth := w.attach(t, o)
 	if l4, p4 := ids(t, fourth); l4 != l1 || len(fourth.Slots()) != 16 {
 		t.Errorf("link %d -> %d, program %d, %d slots; want the same link, 16 slots", l1, l4, p4, len(fourth.Slots()))
+	}
+}
+
+// A planned upgrade: the sockets stay in the map while the program under it
+// is taken over, or exchanged.
+func TestSocketsStayWhileTheProgramIsTakenOver(t *testing.T) {
+	w := newWire(t, 1500, 1)
+	o := w.options(Uplink)
+	o.Locator = netip.MustParsePrefix("2001:db8:0:1::/64")
+	first := w.attach(t, o)
+	s := w.open(t, first, 0)
+	inside := ipv6Frame(netip.MustParseAddr("2001:db8:0:1::1"), "x")
+	for _, o.Locator = range []netip.Prefix{o.Locator, netip.MustParsePrefix("2001:db8::/60")} {
+		next := w.attach(t, o)
+		if !next.Reused() || next.Slots()[0] != -1 {
+			t.Errorf("reused %v, slots %v", next.Reused(), next.Slots())
+		}
+		w.send(t, inside)
+		if got := s.receive(t, 1); !bytes.Equal(got[0], inside) {
+			t.Errorf("got %x, want %x", got[0], inside)
+		}
+	}
+}
+
+func TestAttachWantsABPFFS(t *testing.T) {
+	w := newWire(t, 1500, 1)
+	o := w.options(Workload)
+	o.PinDir = t.TempDir()
+	if _, err := w.try(o); !errors.Is(err, ErrNotBPFFS) {
+		t.Errorf("attach with a pin directory on disk: %v", err)
 	}
 }
 
@@ -345,6 +376,13 @@ func TestDetachAndRemoveLeaveNothing(t *testing.T) {
 	if left, err := os.ReadDir(w.pinDir); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+	w.wantNoProgram(t)
+}
+
+// wantNoProgram waits until the port has no program: the kernel detaches a
+// little after the last reference to a link.
+func (w *wire) wantNoProgram(t *testing.T) {
+	t.Helper()
 	testnet.Eventually(t, patience, "device without a program", func() error {
 		return w.hostNS.Do(func() error {
 			d, err := queryDevice(w.port)

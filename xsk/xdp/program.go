@@ -120,12 +120,7 @@ func (p *Program) Detach() error {
 	if p.link == nil {
 		return fmt.Errorf("detach %s: %w", p.name, errClosed)
 	}
-	err := removePins(p.dir)
-	// Also when another process holds the link; a device that is gone has
-	// detached it already.
-	if derr := p.link.Detach(); derr != nil && !isGone(derr) {
-		err = errors.Join(err, derr)
-	}
+	err := errors.Join(detach(p.link), removePins(p.dir))
 	if err = errors.Join(err, p.Close()); err != nil {
 		return fmt.Errorf("detach %s: %w", p.name, err)
 	}

@@ -270,3 +270,27 @@ func TestControlWithoutReinsertionTheTagIsLost(t *testing.T) {
 		t.Errorf("got %x: the plain program did not lose the tag, so the tests above show nothing", got[0])
 	}
 }
+
+// Generic mode cannot see a tag beside the frame; its mend is to have the sender
+// put the tag into the frame.
+func TestGenericModeNeedsTheTagInTheFrame(t *testing.T) {
+	w := newWire(t, 1500, 1)
+	o := w.options(Workload)
+	o.Mode = Generic
+	p := w.attach(t, o)
+	if p.ReadsTags() {
+		t.Error("says that it reads tags")
+	}
+	s := w.open(t, p, 0)
+	stop := w.pushOffloaded(t, 0x8100, 100)
+	defer stop()
+	w.send(t, frame("tagged"))
+	if got := s.receive(t, 1); !bytes.Equal(got[0], frame("tagged")) {
+		t.Errorf("got %x: the tag is not lost any more, the mend is not needed", got[0])
+	}
+	w.podNS.Exec(t, "ethtool", "-K", podDev, "tx-vlan-offload", "off")
+	w.send(t, frame("tagged"))
+	if got, want := s.receive(t, 1), tagged(frame("tagged"), 0x8100, 100); !bytes.Equal(got[0], want) {
+		t.Errorf("got %x, want %x", got[0], want)
+	}
+}
