@@ -119,11 +119,13 @@ func under(path string, prefixes []string) bool {
 	})
 }
 
-// support says whether a package only serves tests: it is called <what>test, or it
-// is testnet, or it lies below test/.
+// support says whether a package only serves tests and measurements: it is, or lies
+// below, <what>test or <what>bench (bench itself is a command's), testnet, or test/.
 func support(path string) bool {
-	rel := strings.TrimPrefix(path, module+"/")
-	return rel != path && (strings.HasSuffix(rel, "test") || rel == "internal/testnet" || under(rel, []string{"test"}))
+	rel, ok := strings.CutPrefix(path, module+"/")
+	return ok && slices.ContainsFunc(strings.Split(rel, "/"), func(e string) bool {
+		return strings.HasSuffix(e, "test") || e == "testnet" || strings.HasSuffix(e, "bench") && e != "bench"
+	})
 }
 
 // violations returns "package depends on other" for every breach.
@@ -159,9 +161,13 @@ func TestTestSupportIsForTestsOnly(t *testing.T) {
 			continue
 		}
 		for _, dep := range p.Deps {
-			if support(dep) || dep == "testing" {
+			if support(dep) {
 				t.Errorf("%s depends on %s, which is for tests", p.ImportPath, dep)
 			}
+		}
+		// Only directly: libraries outside of our hands depend on it too.
+		if slices.Contains(p.Imports, "testing") {
+			t.Errorf("%s imports testing", p.ImportPath)
 		}
 	}
 }
