@@ -79,12 +79,11 @@ func Decap(frame []byte, self Locator, function uint16, o *Outer) Reason {
 		return BadLength
 	}
 	hi, lo := binary.BigEndian.Uint64(h[38:46]), binary.BigEndian.Uint64(h[46:54])
-	*o = Outer{
-		Src: SID(h[22:38]), Dst: SID(h[38:54]),
-		Inner: BaseOverhead, End: end,
-		Function: uint16(lo >> 48), Network: uint32(lo >> 24 & MaxNetwork), Arg: uint32(lo & MaxSegment),
-		NextHeader: byte(first >> 8), TOS: byte(first >> 52), FlowLabel: uint32(first >> 32 & 0xfffff),
-	}
+	// Field by field: a composite literal would be built aside and copied.
+	o.Src, o.Dst = SID(h[22:38]), SID(h[38:54])
+	o.Inner, o.End, o.Pointer = BaseOverhead, end, 0
+	o.Function, o.Network, o.Arg = uint16(lo>>48), uint32(lo>>24&MaxNetwork), uint32(lo&MaxSegment)
+	o.NextHeader, o.TOS, o.FlowLabel = byte(first>>8), byte(first>>52), uint32(first>>32&0xfffff)
 	if hi != self.Hi || self.Bits == 0 {
 		if self.Contains(hi) {
 			return SIDBits

@@ -1,6 +1,9 @@
 package table
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // slot is one place of an open-addressing shard; value 0 is an empty place.
 type slot[K comparable] struct {
@@ -52,7 +55,7 @@ func (x *index[K]) each(f func(K, uint64) bool) {
 
 const (
 	minShard = 8
-	maxShard = 1024 // slots: what one change copies, 16 or 32 KiB
+	maxShard = 2048 // slots: what one change copies, 32 or 64 KiB
 	maxDepth = 24   // a shard that does not split by then just grows
 )
 
@@ -64,13 +67,14 @@ type shard[K comparable] struct {
 	epoch uint64 // of the last copy: older ones are shared with a snapshot
 }
 
-// full says one more entry would make probes long.
-func (s *shard[K]) full() bool { return (s.used+1)*8 > len(s.slots)*5 }
+// full says one more entry would make the first probe miss too often.
+func (s *shard[K]) full() bool { return (s.used+1)*2 > len(s.slots) }
 
 // dictionary is the builder's side of an index: the same shards, copied before
 // the first write after each publication.
 type dictionary[K comparable] struct {
 	dir   []*shard[K]
+	slots [][]slot[K] // of each shard of dir, to be published by one copy
 	depth uint8
 	epoch uint64
 	dirty bool
@@ -82,7 +86,8 @@ type dictionary[K comparable] struct {
 func newDictionary[K comparable](hash func(K) uint64) *dictionary[K] {
 	d := &dictionary[K]{depth: 1, epoch: 1, dirty: true, hash: hash}
 	for range 2 {
-		d.dir = append(d.dir, &shard[K]{slots: make([]slot[K], minShard), depth: 1, epoch: 1})
+		s := &shard[K]{slots: make([]slot[K], minShard), depth: 1, epoch: 1}
+		d.dir, d.slots = append(d.dir, s), append(d.slots, s.slots)
 	}
 	return d
 }
@@ -90,11 +95,7 @@ func newDictionary[K comparable](hash func(K) uint64) *dictionary[K] {
 // publish returns a view that no later write changes.
 func (d *dictionary[K]) publish() index[K] {
 	if d.dirty {
-		dir := make([][]slot[K], len(d.dir))
-		for i, s := range d.dir {
-			dir[i] = s.slots
-		}
-		d.view = index[K]{dir: dir, shift: 64 - d.depth}
+		d.view = index[K]{dir: slices.Clone(d.slots), shift: 64 - d.depth}
 		d.dirty = false
 		d.epoch++
 	}
@@ -104,12 +105,27 @@ func (d *dictionary[K]) publish() index[K] {
 // at is the position of a hash in the directory.
 func (d *dictionary[K]) at(h uint64) uint64 { return h >> (64 - d.depth) }
 
-// own makes a shard writable.
-func (d *dictionary[K]) own(s *shard[K]) {
+// places is the part of the directory that holds the shard of hash h, whose keys
+// share depth bits.
+func (d *dictionary[K]) places(h uint64, depth uint8) (first, end int) {
+	span := 1 << (d.depth - depth)
+	first = int(d.at(h)) &^ (span - 1)
+	return first, first + span
+}
+
+// replace gives the shard of hash h other slots.
+func (d *dictionary[K]) replace(s *shard[K], h uint64, slots []slot[K]) {
+	s.slots, s.epoch, d.dirty = slots, d.epoch, true
+	for first, end := d.places(h, s.depth); first < end; first++ {
+		d.slots[first] = slots
+	}
+}
+
+// own makes the shard of hash h writable.
+func (d *dictionary[K]) own(s *shard[K], h uint64) {
 	d.dirty = true
 	if s.epoch != d.epoch {
-		s.slots = append([]slot[K](nil), s.slots...)
-		s.epoch = d.epoch
+		d.replace(s, h, slices.Clone(s.slots))
 	}
 }
 
@@ -134,7 +150,7 @@ func (d *dictionary[K]) set(k K, val uint64) {
 	if s.slots[i].val == 0 {
 		for s.full() {
 			if len(s.slots) < maxShard || s.depth >= maxDepth {
-				d.grow(s)
+				d.grow(s, h)
 			} else {
 				d.split(s, h)
 				s = d.dir[d.at(h)]
@@ -144,7 +160,7 @@ func (d *dictionary[K]) set(k K, val uint64) {
 		s.used++
 		d.count++
 	}
-	d.own(s)
+	d.own(s, h)
 	s.slots[i] = slot[K]{k, val}
 }
 
@@ -157,7 +173,7 @@ func (d *dictionary[K]) remove(k K) {
 	if s.slots[i].val == 0 {
 		return
 	}
-	d.own(s)
+	d.own(s, h)
 	s.used--
 	d.count--
 	mask := len(s.slots) - 1
@@ -178,11 +194,10 @@ func (d *dictionary[K]) value(k K) uint64 {
 	return s.slots[s.find(h, k)].val
 }
 
-// grow doubles the slots of s.
-func (d *dictionary[K]) grow(s *shard[K]) {
+// grow doubles the slots of s, the shard of hash h.
+func (d *dictionary[K]) grow(s *shard[K], h uint64) {
 	old := s.slots
-	s.slots = make([]slot[K], 2*len(old))
-	s.epoch, d.dirty = d.epoch, true
+	d.replace(s, h, make([]slot[K], 2*len(old)))
 	for _, e := range old {
 		if e.val != 0 {
 			s.slots[s.find(d.hash(e.key), e.key)] = e
@@ -198,7 +213,10 @@ func (d *dictionary[K]) split(s *shard[K], h uint64) {
 		for i, p := range d.dir {
 			dir[2*i], dir[2*i+1] = p, p
 		}
-		d.dir = dir
+		d.dir, d.slots = dir, make([][]slot[K], len(dir))
+		for i, p := range dir {
+			d.slots[i] = p.slots
+		}
 		d.depth++
 	}
 	d.dirty = true
@@ -215,10 +233,10 @@ func (d *dictionary[K]) split(s *shard[K], h uint64) {
 			p.used++
 		}
 	}
-	span := 1 << (d.depth - depth) // places of the directory per half
-	first := int(d.at(h)) &^ (2*span - 1)
-	for i := range 2 * span {
-		d.dir[first+i] = half[i/span]
+	first, end := d.places(h, s.depth)
+	for i := first; i < end; i++ {
+		p := half[(i-first)*2/(end-first)]
+		d.dir[i], d.slots[i] = p, p.slots
 	}
 }
 

@@ -1,0 +1,40 @@
+# Targets are for a Debian 12 machine as root; scripts/install-deps says what
+# it installs and why.
+GO ?= go
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@2026.1
+PACKAGES = ./...
+
+.PHONY: build test demo lint generate check-generated bench cover clean deps
+
+build:
+	$(GO) build -o bin/ ./cmd/...
+
+deps:
+	scripts/install-deps
+
+test: deps
+	scripts/test $(PACKAGES)
+
+demo: deps build
+	bin/picot demo
+
+lint:
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+generate:
+	$(GO) generate ./...
+
+check-generated: generate
+	git diff --exit-code
+
+bench: deps build
+	bin/picot bench
+
+cover: deps
+	$(GO) test -coverprofile=cover.out ./...
+	$(GO) tool cover -func=cover.out | tail -n 1
+
+clean:
+	rm -rf bin cover.out

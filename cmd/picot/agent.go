@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"picot.dev/picot/fastpath/srv6"
+	"picot.dev/picot/internal/agent"
+	"picot.dev/picot/internal/routes"
+)
+
+func agentCommand() *cobra.Command {
+	var c agent.Config
+	c.Owner = routes.DefaultOwner()
+	level := "info"
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run this node's agent until SIGTERM",
+		Long: `Run this node's agent, in the network namespace it is started in, until SIGTERM.
+
+At its end the XDP programs stay attached with empty slots: the workload ports
+are closed until an agent comes back. "picot cleanup" removes everything.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var l slog.Level
+			if err := l.UnmarshalText([]byte(level)); err != nil {
+				return fmt.Errorf("--log-level %q: give debug, info, warn or error", level)
+			}
+			c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+			a, err := agent.New(c)
+			if err != nil {
+				return err
+			}
+			return a.Run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.NodeName, "node-name", "", "name of this node's SRv6Node (default: the host's name)")
+	f.StringSliceVar(&c.Uplinks, "uplink", nil, "devices toward the other nodes, `DEV[,DEV]`")
+	f.StringVar(&c.Manifests, "manifests", "", "directory of the manifests that say what to carry")
+	f.IntVar(&c.Workers, "workers", 1, "worker threads")
+	f.IntSliceVar(&c.CPUs, "cpus", nil, "CPUs to bind the workers to, one each (default: not bound)")
+	f.IntVar(&c.MaxPorts, "max-ports", 256, "most workload ports; sizes the memory: half a MiB each")
+	f.StringVar(&c.BPFFS, "bpffs", "/sys/fs/bpf/picot", "directory for pins; mounted as a bpffs if it is in none")
+	f.StringVar(&c.RunDir, "run-dir", "/run/picot", "directory of the control socket")
+	f.StringVar(&c.MetricsAddr, "metrics-addr", "", "`ADDR:PORT` to serve Prometheus metrics on (default: none)")
+	f.Uint16Var(&c.Function, "sid-function", srv6.DefaultFunction, "function part of this node's and the others' SIDs")
+	f.BoolVar(&c.FixedSource, "fixed-source", false, "one outer source address, for underlays that filter sources")
+	f.BoolVar(&c.AllowGeneric, "allow-generic-xdp", false, "run in generic mode where a device has no native XDP")
+	f.BoolVar(&c.HugePages, "huge-pages", false, "take the frames' memory from huge pages if there are any")
+	f.Uint32Var(&c.Limits.AnswerRate, "answer-rate", 1000, "ARP and ND answers a second and port")
+	f.Uint32Var(&c.Limits.AnswerBurst, "answer-burst", 1000, "burst of answer-rate")
+	f.Uint32Var(&c.Limits.ErrorRate, "icmp-error-rate", 100, "ICMP errors a second and port")
+	f.Uint32Var(&c.Limits.ErrorBurst, "icmp-error-burst", 50, "burst of icmp-error-rate")
+	f.Uint32Var(&c.Owner.Mark, "mark", c.Owner.Mark, "fwmark of picot's own route look-ups")
+	f.IntVar(&c.Owner.Table, "route-table", c.Owner.Table, "routing table for locator routes")
+	f.IntVar(&c.Owner.GuardTable, "guard-table", c.Owner.GuardTable, "routing table that keeps others out of locators")
+	f.Uint8Var(&c.Owner.Protocol, "route-protocol", c.Owner.Protocol, "routing protocol number our routes and rules carry")
+	f.IntVar(&c.Owner.Priority, "rule-priority", c.Owner.Priority, "priority of the first of three ip rules")
+	f.StringVar(&level, "log-level", level, "debug, info, warn or error")
+	return cmd
+}

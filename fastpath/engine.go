@@ -1,0 +1,375 @@
+package fastpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"picot.dev/picot/fastpath/table"
+	"picot.dev/picot/internal/spsc"
+	"picot.dev/picot/xsk"
+)
+
+// Config is fixed for the life of an Engine.
+type Config struct {
+	Workers int
+	CPUs    []int // one a worker, to bind it to; nil: not bound
+	// MaxPorts bounds the workload ports; it sizes the mapping.
+	MaxPorts int
+	// UplinkQueues is the number of queues of each uplink.
+	UplinkQueues []int
+	// ChunksPerShard and PortsPerShard cut the mapping; 0: 2048 and 16.
+	ChunksPerShard, PortsPerShard int
+	HugePages                     bool
+	NUMANode                      int // of the uplink; -1: any
+	Limits                        Limits
+}
+
+// Errors of an Engine, wrapped with what they are about.
+var (
+	ErrConfig  = errors.New("bad fastpath configuration")
+	ErrFull    = errors.New("no room for another port: raise --max-ports")
+	ErrUnknown = errors.New("no such socket")
+)
+
+// Engine is the data path of a node: its memory and workers. One control
+// goroutine calls its methods; those marked so may be called from anywhere.
+type Engine struct {
+	config  Config
+	mem     *xsk.Memory
+	workers []*worker
+	shards  []*shard
+	places  []place
+	owners  [][]int        // worker by uplink and queue
+	inUse   []atomic.Int32 // queues in use, by uplink
+	slots   []*slot
+	started bool
+	ended   chan struct{}
+
+	snapshot atomic.Pointer[table.Snapshot]
+	events   chan SocketEvent
+	pathMTUs chan PathMTU
+	start    time.Time
+}
+
+// slot is what the control goroutine knows of a socket.
+type slot struct {
+	sock   *sock
+	worker *worker
+}
+
+// SocketEvent says that a socket came into a state the control goroutine must
+// act on.
+type SocketEvent struct {
+	Port   int // port index; -1 for an uplink
+	Uplink int // -1 for a workload port
+	Queue  int
+	State  SocketState
+}
+
+// firstUplinkRow is where the rows of uplinks begin.
+func (e *Engine) firstUplinkRow() int { return e.config.MaxPorts + 1 }
+
+// New makes the memory and the workers. It starts nothing.
+func New(c Config) (*Engine, error) {
+	if c.ChunksPerShard == 0 {
+		c.ChunksPerShard = 2048
+	}
+	if c.PortsPerShard == 0 {
+		c.PortsPerShard = 16
+	}
+	if c.Workers < 1 || c.MaxPorts < 1 || c.MaxPorts >= 1<<16-1 {
+		return nil, fmt.Errorf("%w: %d workers, %d ports: at least one of each, at most 65534 ports", ErrConfig, c.Workers, c.MaxPorts)
+	}
+	if c.CPUs != nil && len(c.CPUs) != c.Workers {
+		return nil, fmt.Errorf("%w: %d CPUs for %d workers: name one each", ErrConfig, len(c.CPUs), c.Workers)
+	}
+	queues := 0
+	for i, q := range c.UplinkQueues {
+		if q < 1 || q > 255 {
+			return nil, fmt.Errorf("%w: uplink %d has %d queues: 1 to 255", ErrConfig, i, q)
+		}
+		queues += q
+	}
+	perWorker := (c.MaxPorts + c.PortsPerShard*c.Workers - 1) / (c.PortsPerShard * c.Workers)
+	workload := perWorker * c.Workers
+	mem, err := xsk.NewMemory(xsk.MemoryOptions{
+		Shards: workload + queues, ChunksPerShard: c.ChunksPerShard, HugePages: c.HugePages, NUMANode: c.NUMANode,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("memory for %d ports: %w", c.MaxPorts, err)
+	}
+	e := &Engine{
+		config: c, mem: mem, ended: make(chan struct{}), start: time.Now(),
+		places: make([]place, (workload+queues)*c.ChunksPerShard),
+		events: make(chan SocketEvent, 256), pathMTUs: make(chan PathMTU, 256),
+	}
+	for i := range workload {
+		e.shards = append(e.shards, newShard(mem, i, i%c.Workers))
+	}
+	next := 0
+	for _, n := range c.UplinkQueues {
+		owners := make([]int, n)
+		for q := range owners {
+			owners[q] = next % c.Workers
+			e.shards = append(e.shards, newShard(mem, workload+next, owners[q]))
+			next++
+		}
+		e.owners = append(e.owners, owners)
+	}
+	e.snapshot.Store(table.NewBuilder().Snapshot())
+	e.inUse = make([]atomic.Int32, len(e.owners))
+	for i := range e.inUse {
+		e.UseQueues(i, len(e.owners[i]))
+	}
+	for i := range c.Workers {
+		w, err := e.newWorker(i)
+		if err != nil {
+			return nil, errors.Join(err, e.close())
+		}
+		e.workers = append(e.workers, w)
+	}
+	return e, e.connect()
+}
+
+func (e *Engine) newWorker(id int) (*worker, error) {
+	c := &e.config
+	w := &worker{
+		id: id, cpu: -1, eng: e, mem: e.mem, epfd: -1, wakefd: -1,
+		rows: make([]row, e.firstUplinkRow()+len(c.UplinkQueues)), walk: *NewWalk(c.MaxPorts+1, c.Limits),
+		places: e.places, byPort: make([]*sock, c.MaxPorts+1), tally: newTally(),
+		in: make([]*spsc.Ring[parcel], c.Workers), out: make([]*spsc.Ring[parcel], c.Workers),
+		homeIn: make([]*spsc.Ring[xsk.Addr], c.Workers), homeOut: make([]*spsc.Ring[xsk.Addr], c.Workers),
+		woke:  make([]bool, c.Workers),
+		descs: make([]xsk.Desc, batch), frames: make([]Frame, 0, batch), sources: make([]xsk.Desc, batch),
+		addrs: make([]xsk.Addr, batch), parcels: make([]parcel, handoffRing), one: make([]parcel, 0, 32),
+		scattered: make([]parcel, 0, 32), linear: make([]byte, room+linearMost), events: make([]unix.EpollEvent, 64),
+		snap: e.snapshot.Load(),
+	}
+	if c.CPUs != nil {
+		w.cpu = c.CPUs[id]
+	}
+	w.seen.Store(offline)
+	for _, n := range c.UplinkQueues {
+		w.uplinks = append(w.uplinks, make([]*sock, n))
+	}
+	var err error
+	if w.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("worker %d: epoll: %w", id, err)
+	}
+	if w.wakefd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("worker %d: eventfd: %w", id, err)
+	}
+	err = unix.EpollCtl(w.epfd, unix.EPOLL_CTL_ADD, w.wakefd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
+	if err != nil {
+		return nil, fmt.Errorf("worker %d: epoll: %w", id, err)
+	}
+	return w, nil
+}
+
+// connect joins every pair of workers by rings. A return ring holds all frames
+// of the worker it leads to, so that a frame can always come home.
+func (e *Engine) connect() error {
+	for _, a := range e.workers {
+		own := 0
+		for _, s := range e.shards {
+			if s.owner == a.id {
+				own += s.total
+			}
+		}
+		size := 1
+		for size < own {
+			size *= 2
+		}
+		for _, b := range e.workers {
+			if a == b {
+				continue
+			}
+			to, err := spsc.New[parcel](handoffRing)
+			if err != nil {
+				return err
+			}
+			home, err := spsc.New[xsk.Addr](size)
+			if err != nil {
+				return err
+			}
+			b.out[a.id], a.in[b.id] = to, to
+			b.homeOut[a.id], a.homeIn[b.id] = home, home
+		}
+	}
+	return nil
+}
+
+// Start starts the workers.
+func (e *Engine) Start() error {
+	ready := make(chan error, len(e.workers))
+	ended := make(chan struct{}, len(e.workers))
+	for _, w := range e.workers {
+		go func() {
+			w.run(ready)
+			ended <- struct{}{}
+		}()
+	}
+	e.started = true
+	go func() {
+		for range e.workers {
+			<-ended
+		}
+		close(e.ended)
+	}()
+	var err error
+	for i := range e.workers {
+		if werr := <-ready; werr != nil {
+			err = errors.Join(err, fmt.Errorf("worker %d: %w", i, werr))
+		}
+	}
+	return err
+}
+
+// Stop closes every socket, ends the workers and frees the memory. A port
+// whose program stays attached then has an empty slot: closed.
+func (e *Engine) Stop() error {
+	var err error
+	for i, s := range e.slots {
+		if s != nil {
+			err = errors.Join(err, e.removeSlot(i))
+		}
+	}
+	if e.started {
+		for _, w := range e.workers {
+			w.do(func() { w.stop = true })
+		}
+		<-e.ended
+	}
+	return errors.Join(err, e.close())
+}
+
+func (e *Engine) close() error {
+	var err error
+	for _, w := range e.workers {
+		err = errors.Join(err, unix.Close(w.epfd), unix.Close(w.wakefd))
+	}
+	return errors.Join(err, e.mem.Close())
+}
+
+// Memory is the mapping, for opening sockets on it.
+func (e *Engine) Memory() *xsk.Memory { return e.mem }
+
+// Publish makes s the snapshot from the workers' next batch on.
+func (e *Engine) Publish(s *table.Snapshot) { e.snapshot.Store(s) }
+
+// Quiesce waits until no worker uses a snapshot older than version.
+func (e *Engine) Quiesce(ctx context.Context, version uint64) error {
+	for _, w := range e.workers {
+		for seen := w.seen.Load(); seen != offline && (seen == online || seen < version); seen = w.seen.Load() {
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("worker %d still uses snapshot %d: %w", w.id, seen, ctx.Err())
+			case <-time.After(50 * time.Microsecond):
+			}
+		}
+	}
+	return nil
+}
+
+// Beats are the rounds each worker has made: a worker whose number stands
+// still hangs. Any goroutine.
+func (e *Engine) Beats() []uint64 {
+	b := make([]uint64, len(e.workers))
+	for i, w := range e.workers {
+		b[i] = w.beat.Load()
+	}
+	return b
+}
+
+// Events tells of sockets that cannot send. Events are lost when the reader is
+// far behind; Sockets then shows the state.
+func (e *Engine) Events() <-chan SocketEvent { return e.events }
+
+// PathMTUs tells of Packet Too Big messages from the underlay.
+func (e *Engine) PathMTUs() <-chan PathMTU { return e.pathMTUs }
+
+func (e *Engine) reportPathMTU(r PathMTU) {
+	select {
+	case e.pathMTUs <- r:
+	default: // the sender tries again, and so will the router
+	}
+}
+
+// Counters are a port's totals over all workers. Any goroutine.
+func (e *Engine) Counters(port int) Counters { return e.counters(port) }
+
+// UplinkCounters are those of an uplink. Any goroutine.
+func (e *Engine) UplinkCounters(uplink int) Counters { return e.counters(e.firstUplinkRow() + uplink) }
+
+func (e *Engine) counters(row int) Counters {
+	var c Counters
+	for _, w := range e.workers {
+		w.rows[row].addTo(&c)
+	}
+	return c
+}
+
+// Audit stops every worker between two rounds and counts all frames. The
+// total is the size of the pool unless a frame was lost.
+func (e *Engine) Audit() Census {
+	var c Census
+	e.paused(func() { c = census(e.places) })
+	return c
+}
+
+// paused runs f while no worker is in a round.
+func (e *Engine) paused(f func()) {
+	if !e.started {
+		f()
+		return
+	}
+	stopped := make(chan struct{}, len(e.workers))
+	resume := make(chan struct{})
+	for _, w := range e.workers {
+		go w.do(func() {
+			stopped <- struct{}{}
+			<-resume
+		})
+	}
+	for range e.workers {
+		<-stopped
+	}
+	f()
+	close(resume)
+}
+
+func (e *Engine) clock() int64 { return int64(time.Since(e.start)) }
+
+// UplinkQueues is how many queues of an uplink there is room for.
+func (e *Engine) UplinkQueues(uplink int) int { return len(e.owners[uplink]) }
+
+// UseQueues says how many queues of an uplink, from the first, have sockets.
+func (e *Engine) UseQueues(uplink, n int) { e.inUse[uplink].Store(int32(n)) }
+
+// uplinkQueue chooses the queue a flow leaves by: always the same one.
+func (e *Engine) uplinkQueue(uplink int, hash uint64) (queue, owner int) {
+	owners := e.owners[uplink]
+	q := int((hash >> 32) * uint64(e.inUse[uplink].Load()) >> 32)
+	return q, owners[q]
+}
+
+// workloadShards are the shards of a worker, those of uplinks left out.
+func (e *Engine) workloadShards(worker int) []*shard {
+	last := len(e.shards)
+	for _, o := range e.owners {
+		last -= len(o)
+	}
+	var own []*shard
+	for _, s := range e.shards[:last] {
+		if s.owner == worker {
+			own = append(own, s)
+		}
+	}
+	return slices.Clip(own)
+}

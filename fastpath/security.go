@@ -1,0 +1,73 @@
+package fastpath
+
+import (
+	"picot.dev/picot/arpnd"
+	"picot.dev/picot/fastpath/table"
+	"picot.dev/picot/internal/packet"
+)
+
+// secure is port security: what a port may claim to be. src is the frame's
+// source MAC.
+//
+// With mac+ip every address a frame claims is checked too: the IP source, and
+// in ARP and ND the sender's MAC and address and an advertised target. Free are
+// 0.0.0.0 and ::, which claim nothing (DHCP, probes, DAD), and the link-local
+// address made from the endpoint's own MAC.
+func (w *Walk) secure(p *table.Port, b []byte, l *packet.Layout, src uint64) DropReason {
+	if src != p.MAC.Uint64() {
+		return ReasonSpoofedMAC
+	}
+	if p.Security != table.SecurityMACIP {
+		return ReasonNone
+	}
+	switch {
+	case resolves(b, l):
+		return w.secureResolution(p, b, l)
+	case l.IsIPv4():
+		return secureIP(p, packet.IPv4(b[l.L3:]).Source())
+	case l.IsIPv6():
+		return secureIP(p, packet.IPv6(b[l.L3:]).Source())
+	}
+	return ReasonNone
+}
+
+func (w *Walk) secureResolution(p *table.Port, b []byte, l *packet.Layout) DropReason {
+	m := &w.message
+	if arpnd.Parse(b, l, m) != arpnd.OK {
+		return ReasonNone // the ARP/ND step names the fault
+	}
+	if m.HasLLAO && m.Op != arpnd.Redirect && m.SenderMAC != p.MAC {
+		return ReasonSpoofedMAC
+	}
+	if m.Op == arpnd.RARP {
+		return ReasonNone
+	}
+	if r := secureIP(p, m.Sender); r != ReasonNone {
+		return r
+	}
+	if m.Op == arpnd.NA {
+		return secureIP(p, m.Target)
+	}
+	return ReasonNone
+}
+
+func secureIP(p *table.Port, ip packet.IP) DropReason {
+	if ip.IsUnspecified() || ip == linkLocal(p.MAC) {
+		return ReasonNone
+	}
+	for _, a := range p.Addresses {
+		if packet.IPFromAddr(a) == ip {
+			return ReasonNone
+		}
+	}
+	return ReasonSpoofedIP
+}
+
+// linkLocal is the address RFC 4291 appendix A makes from a MAC.
+func linkLocal(m packet.MAC) packet.IP {
+	v := m.Uint64()
+	return packet.IP{
+		Hi: 0xfe80 << 48,
+		Lo: (v>>24<<40 | 0xfffe<<24 | v&0xffffff) ^ 1<<57,
+	}
+}

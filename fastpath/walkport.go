@@ -1,0 +1,76 @@
+package fastpath
+
+import (
+	"picot.dev/picot/fastpath/table"
+	"picot.dev/picot/internal/packet"
+)
+
+// FromPort decides about frames received from workload port p. At most
+// table.Batch frames; each gets its Verdict.
+func (w *Walk) FromPort(s *table.Snapshot, p *table.Port, frames []Frame) {
+	n := min(len(frames), table.Batch)
+	// The destination MAC needs no parse, so that the lookups of the whole
+	// batch overlap their cache misses.
+	for i := range frames[:n] {
+		f := &frames[i]
+		key := uint64(0)
+		if f.Len >= packet.EthernetLen {
+			key = table.FDBKey(p.Net, mac48(f.bytes()))
+		}
+		w.keys[i] = key
+	}
+	s.FDBBatch(&w.keys, n, &w.targets)
+	for i := range frames[:n] {
+		w.fromPort(s, p, &frames[i], w.targets[i])
+	}
+}
+
+// fromPort is the way of one frame. The order is part of the contract: the
+// first reason that applies is the one that is counted.
+func (w *Walk) fromPort(s *table.Snapshot, p *table.Port, f *Frame, target table.Target) {
+	b := f.bytes()
+	l := &w.layout
+	if !packet.Parse(b, l) {
+		if len(b) < packet.EthernetLen {
+			f.drop(ReasonRunt)
+			return
+		}
+		f.drop(ReasonMalformed)
+		return
+	}
+	src := mac48(b[6:14])
+	if src&groupBit != 0 || src == 0 {
+		f.drop(ReasonSourceMAC)
+		return
+	}
+	if int(p.Net) >= len(s.Networks) || !s.Networks[p.Net].Known {
+		f.drop(ReasonNetwork)
+		return
+	}
+	if p.Security != table.SecurityOff {
+		if r := w.secure(p, b, l, src); r != ReasonNone {
+			f.drop(r)
+			return
+		}
+	}
+	if resolves(b, l) {
+		w.resolve(s, p, f, target)
+		return
+	}
+	if b[0]&1 != 0 {
+		f.drop(groupKind(b, l))
+		return
+	}
+	w.deliver(s, p, f, target)
+}
+
+// resolves says that a frame is for the ARP/ND step.
+func resolves(b []byte, l *packet.Layout) bool {
+	switch l.EtherType {
+	case packet.EtherTypeARP, packet.EtherTypeRARP:
+		return true
+	case packet.EtherTypeIPv6:
+		return l.Proto == packet.ProtoICMPv6 && l.L4 != 0 && l.L4 < len(b) && b[l.L4]-133 <= 137-133
+	}
+	return false
+}

@@ -1,0 +1,268 @@
+package fastpath
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"picot.dev/picot/fastpath/table"
+	"picot.dev/picot/internal/spsc"
+	"picot.dev/picot/xsk"
+)
+
+// A worker is one OS thread with everything it owns.
+type worker struct {
+	// Fixed after New.
+	id     int
+	cpu    int // -1: wherever the scheduler likes
+	eng    *Engine
+	mem    *xsk.Memory
+	epfd   int
+	wakefd int
+	rows   []row // by port index
+
+	// Shared with other threads.
+	seen     atomic.Uint64 // version of the snapshot in use, or offline, or online
+	sleeping atomic.Bool
+	beat     atomic.Uint64 // rounds, for health
+	mu       sync.Mutex
+	queue    []func() // guarded by mu
+	pending  atomic.Bool
+
+	// Of the worker's thread only, from here on.
+	snap    *table.Snapshot
+	walk    Walk
+	places  []place // of the whole mapping; an entry belongs to the frame's holder
+	socks   []*sock // by slot, nil where it is another worker's
+	byPort  []*sock // the socket to send to a workload port by
+	uplinks [][]*sock
+	active  []*sock
+	touched []*sock
+	sending []*sock
+
+	cur   int // ingress port the tally counts for
+	tally tally
+
+	in, out         []*spsc.Ring[parcel]   // by the other worker
+	homeIn, homeOut []*spsc.Ring[xsk.Addr] // by the other worker
+	woke            []bool
+
+	// Scratch, sized once.
+	descs     []xsk.Desc
+	frames    []Frame
+	sources   []xsk.Desc // where frames[i] came from
+	addrs     []xsk.Addr
+	parcels   []parcel
+	one       []parcel
+	scattered []parcel
+	linear    []byte
+	events    []unix.EpollEvent
+
+	stop bool
+}
+
+const (
+	// batch is how many frames one look at a ring takes.
+	batch = 64
+	// stageMost bounds the frames gathered for one socket before a flush.
+	stageMost = 256
+	// idleRounds is how many empty looks make a socket idle: from then on
+	// epoll watches it.
+	idleRounds = 64
+	// spinFor is how long a worker looks again at once after its last frame.
+	spinFor = 30 * time.Microsecond
+	// idleTick bounds a sleep: neither link loss nor a device's end wakes epoll.
+	idleTick = 10 * time.Millisecond
+)
+
+// Values of seen that are no version.
+const (
+	offline = ^uint64(0)     // asleep: uses no snapshot
+	online  = ^uint64(0) - 1 // awake, about to load one
+)
+
+// run is the worker's thread.
+func (w *worker) run(ready chan<- error) {
+	runtime.LockOSThread()
+	// Never unlocked: a thread with changed affinity ends with its goroutine.
+	if w.cpu >= 0 {
+		var set unix.CPUSet
+		set.Set(w.cpu)
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			ready <- err
+			return
+		}
+	}
+	ready <- nil
+	var last time.Time // of the last frame
+	for !w.stop {
+		w.load()
+		did := w.round()
+		w.beat.Add(1)
+		if did > 0 {
+			last = time.Now()
+			w.discover(0)
+			continue
+		}
+		if time.Since(last) < spinFor {
+			w.discover(0)
+			continue
+		}
+		w.sleep()
+	}
+}
+
+// load takes the published snapshot. seen is stored before and after, so that
+// Quiesce never takes a worker that is just waking for one that is away.
+func (w *worker) load() {
+	s := w.eng.snapshot.Load()
+	if s == w.snap && w.seen.Load() == s.Version {
+		return
+	}
+	w.seen.Store(online)
+	w.snap = w.eng.snapshot.Load()
+	w.seen.Store(w.snap.Version)
+}
+
+// round does everything that waits once and returns the number of frames.
+func (w *worker) round() int {
+	w.walk.Now = w.eng.clock()
+	did := 0
+	for i := 0; i < len(w.active); {
+		k := w.active[i]
+		if n := w.poll(k); n > 0 {
+			k.idle = 0
+			did += n
+		} else if k.idle++; k.idle > idleRounds {
+			k.active = false
+			w.active[i] = w.active[len(w.active)-1]
+			w.active = w.active[:len(w.active)-1]
+			continue
+		}
+		i++
+	}
+	if len(w.in) > 1 {
+		w.takeHome()
+		did += w.receiveHandoffs()
+	}
+	w.collect()
+	w.wakeOthers()
+	if w.pending.Load() {
+		w.obey()
+	}
+	return did
+}
+
+// collect takes completions of every socket that still has frames to complete,
+// and kicks those whose ring was left undrained.
+func (w *worker) collect() {
+	for i := 0; i < len(w.sending); {
+		k := w.sending[i]
+		w.reap(k)
+		if k.state == SocketUp && k.xs.TXQueued() > 0 {
+			w.kick(k)
+		}
+		if k.xs.Outstanding() == 0 {
+			k.sending = false
+			w.sending[i] = w.sending[len(w.sending)-1]
+			w.sending = w.sending[:len(w.sending)-1]
+			continue
+		}
+		i++
+	}
+}
+
+// discover makes sockets active that epoll says have frames. timeout in ms.
+func (w *worker) discover(timeout int) {
+	n, err := unix.EpollWait(w.epfd, w.events, timeout)
+	if err != nil {
+		return // EINTR; anything else shows in beat
+	}
+	for _, e := range w.events[:n] {
+		if e.Fd < 0 {
+			var b [8]byte
+			_, _ = unix.Read(w.wakefd, b[:])
+			continue
+		}
+		w.activate(w.socks[e.Fd])
+	}
+}
+
+func (w *worker) activate(k *sock) {
+	if k == nil || k.active {
+		return
+	}
+	k.active = true
+	k.idle = 0
+	w.active = append(w.active, k)
+}
+
+// sleep waits in epoll for at most idleTick. Everything others can leave for
+// this worker is looked at once more after sleeping is visible to them.
+func (w *worker) sleep() {
+	w.sleeping.Store(true)
+	defer w.sleeping.Store(false)
+	if w.waiting() {
+		return
+	}
+	w.seen.Store(offline)
+	w.discover(int(idleTick / time.Millisecond))
+	w.seen.Store(online)
+	for _, k := range w.socks {
+		if k != nil && k.state == SocketDown {
+			k.state = SocketUp // the next kick says
+		}
+	}
+	// A ring may have filled up to a missed wake-up, and an idle socket's fill
+	// ring may have been short of frames when it was looked at last.
+	for _, k := range w.socks {
+		if k != nil && k.inFill < fillFloor {
+			w.refill(k)
+		}
+	}
+}
+
+func (w *worker) waiting() bool {
+	if w.pending.Load() {
+		return true
+	}
+	for _, r := range w.in {
+		if r != nil && r.Len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// wake ends the worker's sleep. Any goroutine.
+func (w *worker) wake() {
+	if w.sleeping.Load() {
+		one := [8]byte{1} // any non-zero count
+		_, _ = unix.Write(w.wakefd, one[:])
+	}
+}
+
+// do runs f on the worker's thread between two rounds and waits for it.
+func (w *worker) do(f func()) {
+	done := make(chan struct{})
+	w.mu.Lock()
+	w.queue = append(w.queue, func() { f(); close(done) })
+	w.pending.Store(true)
+	w.mu.Unlock()
+	w.wake()
+	<-done
+}
+
+func (w *worker) obey() {
+	w.mu.Lock()
+	queue := w.queue
+	w.queue = nil
+	w.pending.Store(false)
+	w.mu.Unlock()
+	for _, f := range queue {
+		f()
+	}
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"picot.dev/picot/fastpath"
+	"picot.dev/picot/fastpath/srv6"
+	"picot.dev/picot/internal/routes"
+)
+
+// Config is what an operator sets. The zero value of a field means its default
+// where Validate gives one.
+type Config struct {
+	NodeName    string
+	Uplinks     []string // device names
+	Manifests   string   // directory
+	Workers     int
+	CPUs        []int
+	MaxPorts    int
+	BPFFS       string // directory in, or to become, a bpffs
+	RunDir      string // for the control socket
+	MetricsAddr string // host:port; empty: none
+	Function    uint16 // of our SIDs
+	FixedSource bool   // no entropy in the outer source address
+	// AllowGeneric lets a device without native XDP run in generic mode.
+	AllowGeneric bool
+	HugePages    bool
+	Limits       fastpath.Limits
+	Owner        routes.Owner
+	Log          *slog.Logger
+}
+
+// ErrConfig is wrapped by every error of Validate.
+var ErrConfig = errors.New("bad configuration")
+
+var nodeNamePattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+
+// Validate fills in defaults and names every setting that cannot be used.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(setting, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: %s: %s", ErrConfig, setting, fmt.Sprintf(format, args...)))
+	}
+	if c.NodeName == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			bad("--node-name", "not given, and the host has no name: %v", err)
+		}
+		c.NodeName = strings.ToLower(name)
+	}
+	if len(c.NodeName) > 253 || !nodeNamePattern.MatchString(c.NodeName) {
+		bad("--node-name", "%q is no DNS name: give the name of the SRv6Node object", c.NodeName)
+	}
+	seen := map[string]bool{}
+	for _, u := range c.Uplinks {
+		if u == "" || len(u) > 15 || strings.ContainsAny(u, "/ ") {
+			bad("--uplink", "%q is no device name", u)
+		}
+		if seen[u] {
+			bad("--uplink", "%s is given twice", u)
+		}
+		seen[u] = true
+	}
+	if c.Manifests == "" {
+		bad("--manifests", "give the directory of the manifests")
+	}
+	if c.Workers == 0 {
+		c.Workers = 1
+	}
+	if c.Workers < 1 || c.Workers > 64 {
+		bad("--workers", "%d: give 1 to 64", c.Workers)
+	}
+	if c.CPUs != nil && len(c.CPUs) != c.Workers {
+		bad("--cpus", "%d CPUs for %d workers: name one for each", len(c.CPUs), c.Workers)
+	}
+	if c.MaxPorts == 0 {
+		c.MaxPorts = 256
+	}
+	if c.MaxPorts < 1 || c.MaxPorts > 16384 {
+		bad("--max-ports", "%d: give 1 to 16384", c.MaxPorts)
+	}
+	if c.BPFFS == "" {
+		c.BPFFS = "/sys/fs/bpf/picot"
+	}
+	if c.RunDir == "" {
+		c.RunDir = "/run/picot"
+	}
+	if n := len(c.ControlPath()); n > 107 {
+		bad("--run-dir", "the control socket's path is %d bytes long: 107 at most", n)
+	}
+	if c.MetricsAddr != "" {
+		if _, err := netip.ParseAddrPort(c.MetricsAddr); err != nil && !strings.Contains(c.MetricsAddr, ":") {
+			bad("--metrics-addr", "%q: give address:port", c.MetricsAddr)
+		}
+	}
+	if c.Function == 0 {
+		c.Function = srv6.DefaultFunction
+	}
+	if c.Owner == (routes.Owner{}) {
+		c.Owner = routes.DefaultOwner()
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return errors.Join(errs...)
+}
+
+// ControlPath is the control socket.
+func (c *Config) ControlPath() string { return filepath.Join(c.RunDir, "picot.sock") }
+
+// pinDir is where this node's pins are: agents that share a machine and a bpffs
+// never see each other's.
+func (c *Config) pinDir() string { return filepath.Join(c.BPFFS, c.NodeName) }

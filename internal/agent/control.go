@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"picot.dev/picot/fastpath/table"
+)
+
+// serve answers on the control socket: HTTP with JSON bodies.
+//
+//	/status /fdb /neighbors   what "picot show" prints
+//	/livez /readyz            200, or 503 with the reasons
+func (a *Agent) serve(ctx context.Context) (stop func(), err error) {
+	path := a.config.ControlPath()
+	if conn, err := net.Dial("unix", path); err == nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("control socket %s: another agent answers there: stop it, or give another --run-dir", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
+	}
+	server := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(l) }()
+	return func() { _ = server.Close() }, nil
+}
+
+func (a *Agent) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
+		var s Status
+		if a.answers(w, r, func() { s = a.status() }) {
+			reply(w, http.StatusOK, s)
+		}
+	})
+	mux.HandleFunc("GET /fdb", func(w http.ResponseWriter, r *http.Request) {
+		var s *table.Snapshot
+		if a.answers(w, r, func() { s = a.tables.last }) {
+			reply(w, http.StatusOK, fdbStatus(s))
+		}
+	})
+	mux.HandleFunc("GET /neighbors", func(w http.ResponseWriter, r *http.Request) {
+		var s *table.Snapshot
+		if a.answers(w, r, func() { s = a.tables.last }) {
+			reply(w, http.StatusOK, neighborStatus(s))
+		}
+	})
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
+		if a.answers(w, r, func() {}) {
+			reply(w, http.StatusOK, map[string]bool{"live": true})
+		}
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		var waiting []string
+		if !a.answers(w, r, func() { waiting = a.waiting() }) {
+			return
+		}
+		code := http.StatusOK
+		if len(waiting) > 0 {
+			code = http.StatusServiceUnavailable
+		}
+		reply(w, code, map[string]any{"ready": len(waiting) == 0, "waiting": waiting})
+	})
+	return mux
+}
+
+// answers runs f in the loop and reports whether it ran.
+func (a *Agent) answers(w http.ResponseWriter, r *http.Request, f func()) bool {
+	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	defer cancel()
+	if err := a.ask(ctx, f); err != nil {
+		http.Error(w, "the agent's loop does not answer: "+err.Error(), http.StatusServiceUnavailable)
+		return false
+	}
+	return true
+}
+
+func reply(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	_ = e.Encode(v)
+}

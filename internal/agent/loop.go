@@ -1,0 +1,372 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"picot.dev/picot/fastpath"
+	"picot.dev/picot/internal/desired"
+	"picot.dev/picot/internal/linkmon"
+	"picot.dev/picot/internal/manifests"
+	"picot.dev/picot/internal/packet"
+	"picot.dev/picot/internal/routes"
+	"picot.dev/picot/xsk/xdp"
+)
+
+// Agent is one node's agent. Make one with New, then call Run once.
+type Agent struct {
+	config Config
+	log    *slog.Logger
+	engine *fastpath.Engine
+	tables *tables
+	ports  *ports
+	ups    *uplinks
+	nodes  *nodes
+	kernel *routes.Netlink
+
+	// Gates: nothing is touched before each source said everything once.
+	linksIn, desiredIn bool
+	swept              bool
+	problems           []string // of the manifests
+
+	published uint64 // version of the snapshot the workers were given
+	applies   uint64
+
+	// Messages to the loop.
+	links    chan []linkmon.Event
+	desired  chan manifestsUpdate
+	routes   chan struct{}
+	requests chan request
+	failed   chan error // what ends the agent
+}
+
+type manifestsUpdate struct {
+	delta    desired.Delta
+	problems []string
+}
+
+// request is a question from another goroutine, answered between two applies.
+type request struct {
+	do   func()
+	done chan struct{}
+}
+
+// New validates the configuration and makes the data path. Nothing is attached
+// yet.
+func New(c Config) (*Agent, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(c.RunDir, 0o755); err != nil {
+		return nil, fmt.Errorf("run directory: %w", err)
+	}
+	if err := xdp.EnsureBPFFS(c.BPFFS); err != nil {
+		return nil, fmt.Errorf("bpffs %s: %w", c.BPFFS, err)
+	}
+	kernel, err := routes.Open(nil)
+	if err != nil {
+		return nil, fmt.Errorf("rtnetlink: %w", err)
+	}
+	var queues []int
+	for _, name := range c.Uplinks {
+		queues = append(queues, countQueues(name))
+	}
+	engine, err := fastpath.New(fastpath.Config{
+		Workers: c.Workers, CPUs: c.CPUs, MaxPorts: c.MaxPorts, UplinkQueues: queues,
+		HugePages: c.HugePages, NUMANode: -1, Limits: c.Limits,
+	})
+	if err != nil {
+		kernel.Close()
+		return nil, err
+	}
+	var key [16]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		return nil, fmt.Errorf("drawing the flow hash key: %w", err)
+	}
+	a := &Agent{
+		config: c, log: c.Log, engine: engine, kernel: kernel,
+		tables: newTables(c.NodeName, c.Function, packet.HashKey{binary.NativeEndian.Uint64(key[:8]), binary.NativeEndian.Uint64(key[8:])}),
+		links:  make(chan []linkmon.Event, 16), desired: make(chan manifestsUpdate, 16),
+		routes: make(chan struct{}, 1), requests: make(chan request), failed: make(chan error, 4),
+	}
+	a.ports = &ports{
+		config: &a.config, engine: engine, tables: a.tables, log: c.Log, links: map[string]linkmon.Link{},
+		attached: map[string]*port{}, retry: map[string]*backoff{},
+	}
+	a.ups = &uplinks{config: &a.config, engine: engine, log: c.Log}
+	for i, name := range c.Uplinks {
+		a.ups.all = append(a.ups.all, &uplink{name: name, number: i})
+	}
+	a.nodes = &nodes{
+		config: &a.config, tables: a.tables, uplinks: a.ups, log: c.Log,
+		resolver: routes.NewResolver(kernel, c.Owner), driver: routes.NewDriver(kernel, c.Owner),
+		said: map[string]string{}, pathMTUs: map[string]pathMTU{},
+	}
+	return a, nil
+}
+
+// Run works until ctx ends, then closes the sockets and leaves program, pins
+// and routes in place: ports stay closed, not open. It returns nil after an
+// ordinary end.
+func (a *Agent) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.engine.Publish(a.tables.Snapshot())
+	if err := a.engine.Start(); err != nil {
+		return errors.Join(err, a.close())
+	}
+	stop, err := a.serve(ctx)
+	if err != nil {
+		return errors.Join(err, a.close())
+	}
+	wait, err := a.watch(ctx)
+	if err == nil {
+		a.log.Info("picot agent runs", "node", a.config.NodeName, "workers", a.config.Workers,
+			"uplinks", a.config.Uplinks, "control", a.config.ControlPath())
+		a.log.Info("bindings come from manifests: what is learned is not written anywhere")
+		err = a.loop(ctx)
+	}
+	cancel()
+	wait()
+	stop()
+	return errors.Join(err, a.close())
+}
+
+func (a *Agent) close() error {
+	var err error
+	for _, p := range a.ports.attached {
+		if p.program != nil {
+			err = errors.Join(err, p.program.Close())
+		}
+	}
+	for _, u := range a.ups.all {
+		if u.program != nil {
+			err = errors.Join(err, u.program.Close())
+		}
+	}
+	err = errors.Join(err, a.engine.Stop())
+	a.kernel.Close()
+	return err
+}
+
+// watch starts the sources. The returned function waits for them to end.
+func (a *Agent) watch(ctx context.Context) (wait func(), err error) {
+	monitor, err := linkmon.New(linkmon.Options{OnError: func(err error) { a.log.Warn("link monitor recovers", "error", err) }})
+	if err != nil {
+		return func() {}, fmt.Errorf("link monitor: %w", err)
+	}
+	ended := make(chan struct{}, 3)
+	source := func(name string, run func() error) {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			if err := run(); err != nil && ctx.Err() == nil {
+				a.failed <- fmt.Errorf("%s: %w", name, err)
+			}
+		}()
+	}
+	source("link monitor", func() error {
+		defer monitor.Close()
+		return monitor.Run(ctx, func(events []linkmon.Event) { send(ctx, a.links, events) })
+	})
+	source("route watch", func() error {
+		for {
+			if err := routes.Watch(ctx, nil, nil, a.routes); ctx.Err() != nil {
+				return nil
+			} else if err != nil {
+				a.log.Warn("route watch restarts", "error", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	})
+	source("manifests "+a.config.Manifests, func() error {
+		last := desired.NewState()
+		return manifests.Watch(ctx, a.config.Manifests, func(s manifests.State, errs []manifests.Error) {
+			u := manifestsUpdate{delta: desired.Diff(last, s.State)}
+			for _, e := range errs {
+				u.problems = append(u.problems, e.Error())
+			}
+			last = s.State
+			send(ctx, a.desired, u)
+		})
+	})
+	return func() {
+		for range 3 {
+			<-ended
+		}
+	}, nil
+}
+
+func send[T any](ctx context.Context, to chan<- T, v T) {
+	select {
+	case to <- v:
+	case <-ctx.Done():
+	}
+}
+
+// applyEvery spaces applies while messages keep coming; the first one after a
+// silence is immediate.
+const applyEvery = 10 * time.Millisecond
+
+// refresh is how often everything is looked at without a reason.
+const refresh = 30 * time.Second
+
+func (a *Agent) loop(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var last time.Time
+	due := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-a.failed:
+			return err
+		case e := <-a.links:
+			a.ports.onLinks(e)
+			a.linksIn = true
+			a.ups.dirty, a.nodes.dirty = true, true
+		case u := <-a.desired:
+			a.onDesired(u)
+		case <-a.routes:
+			a.nodes.dirty = true
+			a.nodes.driver.Resync()
+		case e := <-a.engine.Events():
+			a.onSocket(e)
+		case r := <-a.engine.PathMTUs():
+			a.nodes.onPathMTU(time.Now(), a.tables.last, r)
+		case r := <-a.requests:
+			r.do()
+			close(r.done)
+			continue
+		case <-timer.C:
+		}
+		now := time.Now()
+		if now.Sub(last) < applyEvery {
+			timer.Reset(applyEvery - now.Sub(last))
+			continue
+		}
+		if !a.dirty() && now.Before(due) {
+			timer.Reset(due.Sub(now))
+			continue
+		}
+		next := a.apply(ctx, now)
+		last = time.Now()
+		due = last.Add(refresh)
+		if !next.IsZero() && next.Before(due) {
+			due = next
+		}
+		timer.Reset(max(time.Until(due), applyEvery))
+	}
+}
+
+func (a *Agent) dirty() bool {
+	return a.ports.dirty || a.ups.dirty || a.nodes.dirty || a.tables.dirty
+}
+
+func (a *Agent) onDesired(u manifestsUpdate) {
+	a.tables.apply(u.delta)
+	a.desiredIn = true
+	a.ports.dirty, a.ups.dirty, a.nodes.dirty = true, true, true
+	known := map[string]bool{}
+	for _, p := range a.problems {
+		known[p] = true
+	}
+	for _, p := range u.problems {
+		if !known[p] {
+			a.log.Error("manifest refused", "error", p)
+		}
+		delete(known, p)
+	}
+	for p := range known {
+		a.log.Info("manifest mended", "was", p)
+	}
+	a.problems = u.problems
+}
+
+// onSocket acts on a socket that cannot send any more. A device that is down
+// needs nothing: its link event comes, and the worker tries again.
+func (a *Agent) onSocket(e fastpath.SocketEvent) {
+	if e.State == fastpath.SocketDown {
+		return
+	}
+	a.log.Warn("socket lost", "port", e.Port, "uplink", e.Uplink, "queue", e.Queue, "state", e.State.String())
+	for _, p := range a.ports.attached {
+		if e.Uplink < 0 && p.entry.ID.Index() == e.Port {
+			p.broken = true
+			a.ports.dirty = true
+		}
+	}
+	a.ups.dirty = true
+}
+
+// apply brings everything in line, once all sources are in sync. It returns
+// when it wants to be called again.
+func (a *Agent) apply(ctx context.Context, now time.Time) (next time.Time) {
+	if !a.linksIn || !a.desiredIn {
+		return time.Time{}
+	}
+	a.applies++
+	soonest := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	var self *desired.Node
+	if n, ok := a.tables.state.Nodes[a.config.NodeName]; ok {
+		self = &n
+	}
+	soonest(a.ups.sync(now, a.ports.links, self))
+	soonest(a.ports.sync(now))
+	soonest(a.nodes.sync(now))
+	a.publish(ctx)
+	if !a.swept {
+		if err := a.ports.sweep(); err != nil {
+			a.log.Error("left-over pins", "error", err)
+			soonest(now.Add(lastRetry))
+		} else {
+			a.swept = true
+		}
+	}
+	return next
+}
+
+// publish gives the workers a new snapshot if anything changed, and waits until
+// none uses the old one: only then may indexes be used again.
+func (a *Agent) publish(ctx context.Context) {
+	if !a.tables.dirty {
+		return
+	}
+	a.tables.dirty = false
+	s := a.tables.Snapshot()
+	a.tables.last = s
+	a.engine.Publish(s)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err := a.engine.Quiesce(ctx, s.Version); err != nil {
+		a.log.Error("worker hangs", "error", err)
+		return
+	}
+	a.tables.Release(s.Version)
+	a.published = s.Version
+}
+
+// ask runs f in the loop's goroutine.
+func (a *Agent) ask(ctx context.Context, f func()) error {
+	r := request{do: f, done: make(chan struct{})}
+	select {
+	case a.requests <- r:
+		<-r.done
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

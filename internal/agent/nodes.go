@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"picot.dev/picot/fastpath"
+	"picot.dev/picot/fastpath/srv6"
+	"picot.dev/picot/fastpath/table"
+	"picot.dev/picot/internal/routes"
+)
+
+// nodes keeps the ways to other nodes: our routes and rules in the kernel, and
+// the next hops of every locator for the tables.
+type nodes struct {
+	config   *Config
+	tables   *tables
+	uplinks  *uplinks
+	log      *slog.Logger
+	resolver *routes.Resolver
+	driver   *routes.Driver
+
+	dirty    bool
+	said     map[string]string // node -> last trouble told
+	pathMTUs map[string]pathMTU
+}
+
+// pathMTU is what the underlay reported, until it is forgotten: RFC 8201
+// section 4 wants larger sizes tried again, not sooner than after 5 minutes.
+type pathMTU struct {
+	mtu   int
+	until time.Time
+}
+
+const pathMTUFor = 10 * time.Minute
+
+// onPathMTU takes a report of the data path in.
+func (n *nodes) onPathMTU(now time.Time, s *table.Snapshot, r fastpath.PathMTU) {
+	if int(r.Node) >= len(s.Nodes) || !s.Nodes[r.Node].Known {
+		return
+	}
+	name := s.Nodes[r.Node].Name
+	old := n.pathMTUs[name]
+	if now.Before(old.until) && old.mtu <= r.MTU {
+		return
+	}
+	n.pathMTUs[name] = pathMTU{mtu: r.MTU, until: now.Add(pathMTUFor)}
+	n.log.Info("path MTU lowered", "node", name, "mtu", r.MTU, "for", pathMTUFor.String())
+	n.dirty = true
+}
+
+// sync looks every node's next hops up. It returns when to be called again.
+func (n *nodes) sync(now time.Time) (next time.Time) {
+	n.dirty = false
+	soonest := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	state := &n.tables.state
+	self, known := state.Nodes[n.config.NodeName]
+	want := routes.Desired{}
+	if known {
+		want.Self = self.Locator
+	}
+	targets := map[string]netip.Addr{}
+	for name, node := range state.Nodes {
+		if name == n.config.NodeName {
+			continue
+		}
+		want.Nodes = append(want.Nodes, routes.NodeRoute{Locator: node.Locator, NextHop: node.NextHop})
+		l, err := srv6.LocatorFrom(node.Locator)
+		if err != nil {
+			continue // said by the tables
+		}
+		targets[name] = srv6.NewSID(l, n.config.Function, 0, 0).Addr()
+		if len(node.Via) > 0 {
+			targets[name] = node.Via[0]
+		}
+	}
+	if known {
+		err := n.driver.Set(want)
+		_, applied := n.driver.Apply(now)
+		n.complain("routes", errors.Join(append([]error{err, applied}, n.driver.Failures()...)...))
+	}
+	if t, ok := n.driver.NextRetry(); ok {
+		soonest(t)
+	}
+	var list []netip.Addr
+	for _, a := range targets {
+		list = append(list, a)
+	}
+	results, err := n.resolver.Resolve(now, list)
+	n.complain("next hops", err)
+	if t, ok := n.resolver.NextRetry(); ok {
+		soonest(t)
+	}
+	for name := range n.tables.hops {
+		if _, ok := targets[name]; !ok {
+			delete(n.tables.hops, name)
+			delete(n.pathMTUs, name)
+			n.complain("node "+name, nil)
+		}
+	}
+	for name, target := range targets {
+		r := reach{}
+		res, ok := results[target]
+		if ok && known {
+			n.complain("node "+name, res.Err)
+			r.hops = n.hops(name, res)
+		}
+		if p := n.pathMTUs[name]; now.Before(p.until) {
+			r.pathMTU = p.mtu
+			soonest(p.until)
+		}
+		n.reached(name, r)
+	}
+	return next
+}
+
+// hops turns resolved next hops into precomputed headers; those over a device
+// that is no uplink of ours are left out.
+func (n *nodes) hops(name string, res routes.Result) []table.NextHop {
+	var out []table.NextHop
+	state := &n.tables.state
+	self, _ := srv6.LocatorFrom(state.Nodes[n.config.NodeName].Locator)
+	node := state.Nodes[name]
+	dest, _ := srv6.LocatorFrom(node.Locator)
+	for _, h := range res.NextHops {
+		number, ok := n.uplinks.number(h.LinkIndex)
+		if !ok {
+			continue
+		}
+		e, err := srv6.NewEncap(srv6.EncapConfig{
+			SrcMAC: h.SrcMAC, DstMAC: h.DstMAC, Source: self, Dest: dest,
+			Function: n.config.Function, Via: node.Via, FixedSource: n.config.FixedSource,
+		})
+		if err != nil {
+			n.complain("node "+name, err)
+			continue
+		}
+		for range max(1, min(h.Weight, 16)) {
+			out = append(out, table.NextHop{Uplink: uint8(number), Encap: e, MTU: h.MTU})
+		}
+	}
+	return out
+}
+
+// reached tells the tables, if anything is different.
+func (n *nodes) reached(name string, r reach) {
+	old, ok := n.tables.hops[name]
+	same := ok && old.pathMTU == r.pathMTU && slices.EqualFunc(old.hops, r.hops, func(a, b table.NextHop) bool {
+		return a.Uplink == b.Uplink && a.MTU == b.MTU && reflect.DeepEqual(a.Encap, b.Encap)
+	})
+	if same {
+		return
+	}
+	n.log.Info("way to node", "node", name, "nextHops", len(r.hops), "pathMTU", r.pathMTU)
+	n.tables.setReach(name, r)
+}
+
+// complain logs a trouble when it is new, and its end.
+func (n *nodes) complain(about string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if n.said[about] == text {
+		return
+	}
+	n.said[about] = text
+	if err != nil {
+		n.log.Warn("unresolved", "about", about, "error", err)
+	} else {
+		n.log.Info("resolved", "about", about)
+	}
+}
