@@ -163,14 +163,20 @@ func BenchmarkOneChange(b *testing.B) {
 		builder.Snapshot()
 		i := 0
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			var took []float64
 			for b.Loop() {
+				start := time.Now()
 				i++
 				mac := packet.MACFromUint64(0x020000000000 + uint64(i*7919%size))
 				if err := builder.SetFDB(100, table.FDBEntry{MAC: mac, Node: "node2", Segment: table.Segment(i % 1000)}); err != nil {
 					b.Fatal(err)
 				}
 				builder.Snapshot()
+				took = append(took, float64(time.Since(start).Nanoseconds()))
 			}
+			sort.Float64s(took)
+			b.ReportMetric(took[len(took)/10], "p10-ns/change")
+			b.ReportMetric(took[len(took)/2], "p50-ns/change")
 		})
 	}
 }
