@@ -114,6 +114,11 @@ func TestKernelECMPResolvesAndFollows(t *testing.T) {
 // unresolved until it does, without anybody sending traffic.
 func TestKernelNeighborGoesAndComes(t *testing.T) {
 	l := newLab(t)
+	for name, ms := range map[string]string{"base_reachable_time_ms": "500", "retrans_time_ms": "100", "interval_probe_time_ms": "200"} {
+		l.node1.Sysctl(t, "net.ipv6.neigh.eth0."+name, ms)
+		l.node1.Sysctl(t, "net.ipv6.neigh.eth1."+name, ms)
+	}
+	l.node1.Sysctl(t, "net.ipv6.neigh.eth0.delay_first_probe_time", "1")
 	l.router.IP(t, "addr del fd00:a::fe/64 dev ra")
 	l.node1.IP(t, "-6 route add 2001:db8:0:2::/64 via fd00:a::fe dev eth0")
 	r := routes.NewResolver(l.kernel, owner)
@@ -124,9 +129,11 @@ func TestKernelNeighborGoesAndComes(t *testing.T) {
 	l.router.Addr(t, "ra", "fd00:a::fe/64")
 	l.resolved(t, r, 1)
 
-	// The router's card is replaced: another MAC, learned by its announcement.
+	// The router's card is replaced and says nothing: the kernel's own probing, not
+	// our traffic, finds the new one. The control is a neighbour nobody manages.
+	l.node1.Exec(t, "ping", "-c1", "-W5", "fd00:b::fe")
+	l.router.IP(t, "link set rb address 02:00:00:00:00:78")
 	l.router.IP(t, "link set ra address 02:00:00:00:00:77")
-	l.node1.IP(t, "neigh change fd00:a::fe dev eth0 lladdr 02:00:00:00:00:77 nud reachable")
 	testnet.Eventually(t, patience, "new MAC", func() error {
 		hops := resolve(t, r, time.Now(), sid2)[sid2].NextHops
 		if len(hops) != 1 || hops[0].DstMAC != (packet.MAC{2, 0, 0, 0, 0, 0x77}) {
@@ -134,6 +141,9 @@ func TestKernelNeighborGoesAndComes(t *testing.T) {
 		}
 		return nil
 	})
+	if show := l.node1.IP(t, "neigh show fd00:b::fe"); !strings.Contains(show, "02:00:00:00:00:0b") {
+		t.Errorf("control: the unmanaged neighbour did not stay as it was: %s", show)
+	}
 	// On link: the target is its own gateway.
 	onLink := netip.MustParseAddr("fd00:a::fe")
 	if hops := resolve(t, r, time.Now(), sid2, onLink)[onLink].NextHops; len(hops) != 1 || hops[0].Gateway != onLink {

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"picot.dev/picot/internal/delta"
@@ -36,11 +38,14 @@ type Result struct {
 }
 
 // Resolver answers where targets are reached, and keeps the neighbours on the way
-// alive. It only reads the kernel and sets or clears the managed flag.
+// alive. It only reads the kernel and sets or clears the managed flag. One owner
+// goroutine, except for Relevant.
 type Resolver struct {
 	kernel  Kernel
 	owner   Owner
 	managed *delta.Tracker[NeighborKey, struct{}]
+
+	inUse atomic.Pointer[map[NeighborKey]struct{}] // read by any goroutine
 }
 
 // NewResolver makes a resolver.
@@ -90,10 +95,11 @@ func (h Hop) key() NeighborKey { return NeighborKey{h.Link, h.Gateway} }
 // keepAlive sets the managed flag where it is needed and missing, and clears ours
 // where it is not needed.
 func (r *Resolver) keepAlive(now time.Time, hops map[netip.Addr][]Hop, known map[NeighborKey]Neighbor) {
-	need := map[NeighborKey]struct{}{}
+	used, need := map[NeighborKey]struct{}{}, map[NeighborKey]struct{}{}
 	for _, found := range hops {
 		for _, h := range found {
 			n := known[h.key()]
+			used[h.key()] = struct{}{}
 			// A fixed entry needs no upkeep, and managing a permanent one would
 			// end its permanence; one managed by somebody else is theirs.
 			if !n.Fixed && (!n.Managed || r.owner.ownsNeighbor(n)) {
@@ -101,14 +107,9 @@ func (r *Resolver) keepAlive(now time.Time, hops map[netip.Addr][]Hop, known map
 			}
 		}
 	}
+	r.inUse.Store(&used)
 	r.managed.ReplaceActual(r.ours(known))
-	r.managed.ReplaceDesired(func(yield func(NeighborKey, struct{}) bool) {
-		for k := range need {
-			if !yield(k, struct{}{}) {
-				return
-			}
-		}
-	})
+	r.managed.ReplaceDesired(maps.All(need))
 	r.managed.Apply(now, neighborWriter{r.kernel, r.owner})
 }
 
@@ -168,6 +169,17 @@ func (r *Resolver) assemble(dst netip.Addr, found []Hop, known map[NeighborKey]N
 		}
 	}
 	return out
+}
+
+// Relevant says whether the last Resolve used a neighbour. It is for [Watch], and
+// safe to call from any goroutine.
+func (r *Resolver) Relevant(k NeighborKey) bool {
+	used := r.inUse.Load()
+	if used == nil {
+		return true // nothing is known yet
+	}
+	_, ok := (*used)[k]
+	return ok
 }
 
 // Failures names the neighbours whose flag could not be set or cleared.

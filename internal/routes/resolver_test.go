@@ -69,6 +69,9 @@ func TestResolverNeighborsComeOneByOne(t *testing.T) {
 	if m := k.Mutations(); len(m) != 0 {
 		t.Errorf("nothing left to do, yet: %q", m)
 	}
+	if !r.Relevant(a.NeighborKey) || r.Relevant(routes.NeighborKey{Link: 3, IP: gwB}) {
+		t.Error("Relevant does not know the gateways in use")
+	}
 	// A fresh process with the same targets changes nothing.
 	resolve(t, routes.NewResolver(k, owner), now, sid2)
 	if m := k.Mutations(); len(m) != 0 {
