@@ -109,6 +109,48 @@ func (w *wire) send(t *testing.T, frames ...[]byte) {
 	}
 }
 
+// stream sends f until stop is called, which says how many were sent.
+func (w *wire) stream(t *testing.T, f []byte) (stop func() uint64) {
+	t.Helper()
+	quit, sent := make(chan struct{}), make(chan uint64)
+	go func() {
+		n := uint64(0)
+		for {
+			select {
+			case <-quit:
+				sent <- n
+				return
+			default:
+			}
+			switch err := unix.Send(w.sender, f, 0); {
+			case err == nil:
+				n++
+			case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ENOBUFS):
+				t.Errorf("send: %v", err)
+				sent <- n
+				return
+			}
+			time.Sleep(20 * time.Microsecond) // leaves the CPU to the others
+		}
+	}()
+	return func() uint64 { close(quit); return <-sent }
+}
+
+// seen is all frames that met the program.
+func seen(c Counters) uint64 { return c.Redirected + c.DroppedEmpty + c.Passed + c.Errors }
+
+// wantSeen waits until the program has seen n frames.
+func wantSeen(t *testing.T, p *Program, n uint64) (c Counters) {
+	t.Helper()
+	testnet.Eventually(t, patience, "frames in the program", func() (err error) {
+		if c, err = p.Counters(); err == nil && seen(c) != n {
+			err = fmt.Errorf("%d of %d", seen(c), n)
+		}
+		return err
+	})
+	return c
+}
+
 // stackSaw returns how many frames with the mark are in the port's packet
 // socket by now, sending aside.
 func (w *wire) stackSaw(t *testing.T, mark string) int {
