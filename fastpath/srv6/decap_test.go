@@ -213,6 +213,7 @@ func FuzzDecap(f *testing.F) {
 	f.Add(withSRH(good, 0, 1, []SID{sid, {1}}, make([]byte, 8)))
 	f.Add(withSRH(good, 1, 1, []SID{{1}, sid}, nil))
 	f.Add(echoRequest(f, self, 0, []byte("hello")))
+	f.Add(tooBig(pushed(encap(f, "2001:db8:0:40::/61", "2001:db9:0:1::/64"), inner(60), 100, 7, 5, 0), 1400, 100))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		var o Outer
 		r := Decap(frame, self, DefaultFunction, &o)
@@ -225,6 +226,10 @@ func FuzzDecap(f *testing.F) {
 		room := append(bytes.Clone(frame), make([]byte, 64)...)
 		if n, ok := ParameterProblem(room[:len(frame)], CodeUpperLayer, 40, self, len(room)); ok {
 			checkICMP(t, room[:n])
+		}
+		var q Quote
+		if PacketTooBig(frame, self, &q) && (q.Inner > q.End || q.End > len(frame)) {
+			t.Fatalf("%+v of %d bytes", q, len(frame))
 		}
 		reply := bytes.Clone(frame)
 		if n, ok := EchoReply(reply); ok {
