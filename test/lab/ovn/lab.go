@@ -45,6 +45,7 @@ type Options struct {
 	Localnets int  // secondary localnets on br-ex
 	Uplinks   int  // user-defined networks on a bridge of their own, br-up1
 	NoPods    bool // leave out the pods (faster)
+	Bare      bool // only Open vSwitch, with the patch ports UDNs would have; no OVN, no pods
 	Age       int  // mac_binding_age_threshold in seconds, 0 for the script's default
 }
 
@@ -94,7 +95,7 @@ func Start(t testing.TB, o Options) *Lab {
 		l.env = append(l.env, "OVN_LAB_AGE="+strconv.Itoa(o.Age))
 	}
 	t.Cleanup(l.down)
-	l.Script("up", strconv.Itoa(o.UDNs))
+	l.Script(map[bool]string{true: "bare", false: "up"}[o.Bare], strconv.Itoa(o.UDNs))
 	for line := range strings.Lines(l.Script("env")) {
 		for _, kv := range strings.Fields(strings.TrimPrefix(line, "export ")) {
 			l.env = append(l.env, kv)

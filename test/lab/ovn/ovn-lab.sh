@@ -2,6 +2,7 @@
 # ovn-lab.sh - a self-contained OVN/OVS lab for the gateway package.
 #
 #   ovn-lab.sh up [N_UDNS]      bring the lab up with N_UDNS primary UDNs (default 2)
+#   ovn-lab.sh bare [N]         only Open vSwitch: br-ex, br-int and the patch ports N UDNs would have
 #   ovn-lab.sh down             tear everything down (only what this lab started)
 #   ovn-lab.sh status           processes, port counts, row counts (exit 0 = all up)
 #   ovn-lab.sh env              print shell exports for the lab's sockets
@@ -36,6 +37,7 @@ LOCALNETS=${OVN_LAB_LOCALNET:-0}
 UPLINKS=${OVN_LAB_UPLINK:-0}
 PODS=${OVN_LAB_PODS:-1}
 AGE=${OVN_LAB_AGE:-300}
+BARE=0
 
 RUN=$LAB/run LOG=$LAB/log DB=$LAB/db
 NBSOCK=$RUN/nb.sock SBSOCK=$RUN/sb.sock OVSSOCK=$RUN/db.sock
@@ -117,18 +119,22 @@ start_db() { # NAME SCHEMA SOCK DBNAME
 }
 
 start_daemons() {
-    start_db ovsdb-nb  /usr/share/ovn/ovn-nb.ovsschema "$NBSOCK"
-    start_db ovsdb-sb  /usr/share/ovn/ovn-sb.ovsschema "$SBSOCK"
     start_db ovsdb-ovs /usr/share/openvswitch/vswitch.ovsschema "$OVSSOCK"
-    vsctl --no-wait init -- set Open_vSwitch . external_ids:system-id="chassis-$NODE" \
-        external_ids:ovn-remote="unix:$SBSOCK" external_ids:ovn-encap-type=geneve \
-        external_ids:ovn-encap-ip=127.0.0.1 external_ids:ovn-monitor-all=true \
-        external_ids:ovn-bridge-datapath-type=netdev || die "ovs init"
-    nbctl init; sbctl init
-    nbctl set NB_Global . name="$NODE" options:northd_probe_interval=0
+    vsctl --no-wait init || die "ovs init"
+    if [ "$BARE" = 0 ]; then
+        start_db ovsdb-nb  /usr/share/ovn/ovn-nb.ovsschema "$NBSOCK"
+        start_db ovsdb-sb  /usr/share/ovn/ovn-sb.ovsschema "$SBSOCK"
+        vsctl --no-wait set Open_vSwitch . external_ids:system-id="chassis-$NODE" \
+            external_ids:ovn-remote="unix:$SBSOCK" external_ids:ovn-encap-type=geneve \
+            external_ids:ovn-encap-ip=127.0.0.1 external_ids:ovn-monitor-all=true \
+            external_ids:ovn-bridge-datapath-type=netdev || die "ovs init"
+        nbctl init; sbctl init
+        nbctl set NB_Global . name="$NODE" options:northd_probe_interval=0
+    fi
     alive ovs-vswitchd || nsx ovs-vswitchd "unix:$OVSSOCK" -vconsole:off --detach --no-chdir --disable-system \
         --pidfile="$RUN/ovs-vswitchd.pid" --log-file="$LOG/ovs-vswitchd.log" \
         --unixctl="$RUN/ovs-vswitchd.ctl" || die "ovs-vswitchd"
+    [ "$BARE" = 0 ] || return 0
     alive ovn-northd || ovn-northd -vconsole:off --detach --no-chdir --pidfile="$RUN/ovn-northd.pid" \
         --log-file="$LOG/ovn-northd.log" --unixctl="$RUN/ovn-northd.ctl" \
         --ovnnb-db="$OVN_NB_DB" --ovnsb-db="$OVN_SB_DB" || die "ovn-northd"
@@ -305,6 +311,42 @@ need() {
     done
 }
 
+# prepare: the run directory and the node's namespace
+prepare() {
+    mkdir -p "$RUN" "$LOG" "$DB" || die "cannot make $LAB"
+    [ ${#OVSSOCK} -lt 90 ] || die "OVN_LAB_DIR is too long for a unix socket path"
+    add_ns "$NSNODE"
+    # the userspace datapath only taps its ports: the kernel also sees their frames, so it
+    # must answer ARP/NDP for the node's addresses on the bridge interfaces alone
+    nsx sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.default.arp_ignore=1 \
+        net.ipv6.conf.default.disable_ipv6=1
+}
+
+# bare N: the switch alone, with the patch ports OVN would make for the default network and N UDNs
+bare() {
+    local n=${1:-2} i p args=()
+    case $n in ''|*[!0-9]*) die "N must be a number" ;; esac
+    need
+    [ ! -e "$LAB/params" ] || die "there is a lab in $LAB: take it down first"
+    BARE=1
+    prepare
+    start_daemons
+    ext_host "$NSEXT" phys0 "$EXT_MAC" "$EXT4" "$EXT6"
+    vsctl --may-exist add-br br-int -- set bridge br-int datapath_type=netdev fail-mode=secure || die br-int
+    bridge br-ex "$SHARED_MAC" "$NODE4" "$NODE6" phys0
+    for i in $(seq 0 "$n"); do
+        p=patch-br-ex_net${i}_$NODE-to-br-int # patch_of, without a process for each
+        [ "$i" != 0 ] || p=patch-br-ex_$NODE-to-br-int
+        args+=(-- add-port br-ex "$p" -- set interface "$p" type=patch "options:peer=$p-peer"
+               -- add-port br-int "$p-peer" -- set interface "$p-peer" type=patch "options:peer=$p")
+        if [ $((i % 50)) = 49 ]; then vsctl "${args[@]:1}" || die patch; args=(); fi
+    done
+    [ ${#args[@]} = 0 ] || vsctl "${args[@]:1}" || die patch
+    printf '%s\n' "$n" > "$LAB/n_udns"
+    save_params
+    note "bare, with $n UDNs"
+}
+
 up() {
     local n=${1:-2} t0 t1 i net maps batch
     case $n in ''|*[!0-9]*) die "N_UDNS must be a number" ;; esac
@@ -321,13 +363,7 @@ up() {
         [ "$have" -gt "$n" ] && n=$have
     fi
     t0=$(now)
-    mkdir -p "$RUN" "$LOG" "$DB" || die "cannot make $LAB"
-    [ ${#OVSSOCK} -lt 90 ] || die "OVN_LAB_DIR is too long for a unix socket path"
-    add_ns "$NSNODE"
-    # the userspace datapath only taps its ports: the kernel also sees their frames, so it
-    # must answer ARP/NDP for the node's addresses on the bridge interfaces alone
-    nsx sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.default.arp_ignore=1 \
-        net.ipv6.conf.default.disable_ipv6=1
+    prepare
     start_daemons
     ext_host "$NSEXT" phys0 "$EXT_MAC" "$EXT4" "$EXT6"
     vsctl --may-exist add-br br-int -- set bridge br-int datapath_type=netdev fail-mode=secure \
@@ -377,8 +413,13 @@ up() {
     wait_patches $((n + 1 + UPLINKS + LOCALNETS))
     nbctl --wait=hv sync || die "no --wait=hv"
     printf '%s\n' "$n" > "$LAB/n_udns"
-    printf 'NODE=%q VLAN=%q LOCALNETS=%q UPLINKS=%q PODS=%q\n' "$NODE" "$VLAN" "$LOCALNETS" "$UPLINKS" "$PODS" > "$LAB/params"
+    save_params
     t1=$(now); note "up with $n UDNs in $(awk "BEGIN{printf \"%.2f\", $t1-$t0}") s"
+}
+
+save_params() {
+    printf 'NODE=%q VLAN=%q LOCALNETS=%q UPLINKS=%q PODS=%q BARE=%q\n' \
+        "$NODE" "$VLAN" "$LOCALNETS" "$UPLINKS" "$PODS" "$BARE" > "$LAB/params"
 }
 
 load_params() {
@@ -559,7 +600,7 @@ restart() {
         bridge br-ex "$SHARED_MAC" "$NODE4" "$NODE6" phys0
         [ "$UPLINKS" = 0 ] || bridge br-up1 "$UP_MAC" "$UPNODE4" "$UPNODE6" phys1
     fi
-    start_controller
+    [ "$BARE" = 1 ] || start_controller
 }
 
 kill_one() {
@@ -573,6 +614,7 @@ kill_one() {
 
 case ${1:-} in
     up)     shift; up "$@" ;;
+    bare)   shift; bare "$@" ;;
     down)   down ;;
     status) status ;;
     env)    print_env ;;
