@@ -47,14 +47,16 @@ type Driver struct {
 	stale   bool               // the kernel must be read before the next write
 }
 
-// routeKey is a route's identity among ours (the metric is always the owner's).
+// routeKey is a route's identity in the kernel. What we want always has the
+// owner's metric; what an earlier configuration left may have another.
 type routeKey struct {
 	table  int
 	prefix netip.Prefix
+	metric int
 }
 
 func (k routeKey) compare(o routeKey) int {
-	return cmp.Or(cmp.Compare(k.table, o.table), k.prefix.Addr().Compare(o.prefix.Addr()), cmp.Compare(k.prefix.Bits(), o.prefix.Bits()))
+	return cmp.Or(cmp.Compare(k.table, o.table), k.prefix.Addr().Compare(o.prefix.Addr()), cmp.Compare(k.prefix.Bits(), o.prefix.Bits()), cmp.Compare(k.metric, o.metric))
 }
 
 // target is where a route leads.
@@ -107,8 +109,8 @@ func (d *Driver) plan(want Desired) (map[routeKey]target, error) {
 	routes := map[routeKey]target{}
 	var errs []error
 	if checkLocator(want.Self) == nil {
-		routes[routeKey{d.owner.Table, want.Self}] = target{unreachable: true}
-		routes[routeKey{d.owner.GuardTable, want.Self}] = target{unreachable: true}
+		routes[d.key(d.owner.Table, want.Self)] = target{unreachable: true}
+		routes[d.key(d.owner.GuardTable, want.Self)] = target{unreachable: true}
 	} else if want.Self.IsValid() {
 		errs = append(errs, fmt.Errorf("own locator: %w", checkLocator(want.Self)))
 	}
@@ -117,7 +119,7 @@ func (d *Driver) plan(want Desired) (map[routeKey]target, error) {
 			errs = append(errs, err)
 			continue
 		}
-		routes[routeKey{d.owner.GuardTable, n.Locator}] = target{unreachable: true}
+		routes[d.key(d.owner.GuardTable, n.Locator)] = target{unreachable: true}
 		if !n.NextHop.IsValid() {
 			continue
 		}
@@ -125,7 +127,7 @@ func (d *Driver) plan(want Desired) (map[routeKey]target, error) {
 			errs = append(errs, err)
 			continue
 		}
-		key := routeKey{d.owner.Table, n.Locator}
+		key := d.key(d.owner.Table, n.Locator)
 		if _, taken := routes[key]; taken {
 			errs = append(errs, fmt.Errorf("locator %s is given to two nodes: change one of them", n.Locator))
 			continue
@@ -134,6 +136,8 @@ func (d *Driver) plan(want Desired) (map[routeKey]target, error) {
 	}
 	return routes, errors.Join(errs...)
 }
+
+func (d *Driver) key(table int, p netip.Prefix) routeKey { return routeKey{table, p, d.owner.Metric} }
 
 func checkLocator(p netip.Prefix) error {
 	if !p.IsValid() || !p.Addr().Is6() || p.Addr().Is4In6() || p != p.Masked() {
@@ -180,8 +184,9 @@ func (d *Driver) Apply(now time.Time) (Report, error) {
 	var r Report
 	for _, part := range []delta.Result{
 		d.routes.ApplyWrites(now, routeWriter{d}),
-		d.rules.Apply(now, ruleWriter{d.kernel}),
+		d.rules.ApplyWrites(now, ruleWriter{d.kernel}),
 		d.routes.ApplyDeletes(now, routeWriter{d}),
+		d.rules.ApplyDeletes(now, ruleWriter{d.kernel}), // last: they lead to leftover tables
 	} {
 		r.Mutations += part.Mutations()
 		r.Failed += part.Failed
@@ -195,21 +200,21 @@ func (d *Driver) Apply(now time.Time) (Report, error) {
 // readBack classifies what the kernel has: ours (right, wrong or orphaned) and
 // others'.
 func (d *Driver) readBack() error {
-	routes, err := d.kernel.Routes(d.owner.Table, d.owner.GuardTable)
+	rules, err := d.kernel.Rules()
 	if err != nil {
 		return err
 	}
-	rules, err := d.kernel.Rules()
+	routes, err := d.kernel.Routes(d.owner.tables(rules)...)
 	if err != nil {
 		return err
 	}
 	d.foreign = map[routeKey]uint8{}
 	ours := map[routeKey]target{}
 	for _, r := range routes {
-		key := routeKey{r.Table, r.Prefix}
+		key := routeKey{r.Table, r.Prefix, r.Metric}
 		if d.owner.ownsRoute(r) {
 			ours[key] = target{r.Unreachable, r.Gateway, r.Link}
-		} else if r.Metric == d.owner.Metric {
+		} else {
 			d.foreign[key] = r.Protocol
 		}
 	}
@@ -261,14 +266,14 @@ func (w routeWriter) Write(k routeKey, to target) error {
 }
 
 func (w routeWriter) Delete(k routeKey) error {
-	// Only identity is needed; the owner's protocol and metric keep it to ours.
+	// Only identity is needed; the protocol keeps it to ours.
 	is, _ := w.d.routes.Actual(k)
 	return w.d.kernel.DeleteRoute(w.d.route(k, is))
 }
 
 func (d *Driver) route(k routeKey, to target) Route {
 	return Route{
-		Table: k.table, Prefix: k.prefix, Metric: d.owner.Metric, Protocol: d.owner.Protocol,
+		Table: k.table, Prefix: k.prefix, Metric: k.metric, Protocol: d.owner.Protocol,
 		Unreachable: to.unreachable, Gateway: to.gateway, Link: to.link,
 	}
 }

@@ -140,6 +140,33 @@ func TestDriverRepairsExactlyWhatIsWrong(t *testing.T) {
 	}
 }
 
+// Another mark, other tables, metric and priorities: what the earlier
+// configuration made is recognised and goes, after the new is there.
+func TestDriverSweepsAnEarlierConfiguration(t *testing.T) {
+	k := routestest.New()
+	d := routes.NewDriver(k, owner)
+	mustSet(t, d, wanted())
+	apply(t, d, now)
+	k.Mutations()
+	moved := owner
+	moved.Mark, moved.Table, moved.GuardTable, moved.Priority, moved.Metric = 7, 501, 502, 300, 9
+	d = routes.NewDriver(k, moved)
+	mustSet(t, d, wanted())
+	if r := apply(t, d, now); r.Mutations != 2*fromNothing {
+		t.Errorf("%+v", r)
+	}
+	log := k.Mutations()
+	for i, m := range log {
+		if strings.HasPrefix(m, "delete") != (i >= fromNothing) {
+			t.Errorf("not made before broken: %q", log)
+			break
+		}
+	}
+	if left, _ := k.Routes(owner.Table, owner.GuardTable); len(left) != 0 {
+		t.Errorf("left: %+v", left)
+	}
+}
+
 // Fail operation i, once and for ever, for every i: the rest lands in the same
 // apply, i stays dirty and is named, and it heals.
 func TestDriverFailEveryOperation(t *testing.T) {

@@ -1,11 +1,18 @@
 package routes
 
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
 // Owner says how a fresh process recognises what an earlier one left, and the
 // numbers under which it does so. All are settable, for machines where another
 // program already uses one of them.
 //
-//	routes      by Table or GuardTable, and Protocol
 //	rules       by Protocol
+//	routes      by Protocol, in Table, GuardTable, and the tables that rules of ours
+//	            name: those of an earlier configuration
 //	neighbours  the managed flag, by Protocol (NDA_PROTOCOL)
 type Owner struct {
 	Mark       uint32 // fwmark of picot's own lookups and probes, compared whole
@@ -21,9 +28,18 @@ func DefaultOwner() Owner {
 	return Owner{Mark: 0x7069636f, Table: 28777, GuardTable: 28778, Protocol: 112, Priority: 70, Metric: 112}
 }
 
-func (o Owner) ownsRoute(r Route) bool {
-	return r.Protocol == o.Protocol && r.Metric == o.Metric && (r.Table == o.Table || r.Table == o.GuardTable)
+// tables are where routes of ours may be.
+func (o Owner) tables(rules []Rule) []int {
+	tables := []int{o.Table, o.GuardTable}
+	for _, r := range rules {
+		if o.ownsRule(r) && r.Table != unix.RT_TABLE_MAIN && !slices.Contains(tables, r.Table) {
+			tables = append(tables, r.Table)
+		}
+	}
+	return tables
 }
+
+func (o Owner) ownsRoute(r Route) bool { return r.Protocol == o.Protocol }
 
 func (o Owner) ownsRule(r Rule) bool { return r.Protocol == o.Protocol }
 
