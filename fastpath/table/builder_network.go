@@ -146,7 +146,8 @@ func compilePrefixes(list []netip.Prefix) []prefix {
 			bits += 96
 		}
 		m := packet.IP{Hi: highBits(bits), Lo: highBits(bits - 64)}
-		out = append(out, prefix{packet.IPFromAddr(p.Addr()), m})
+		ip := packet.IPFromAddr(p.Addr())
+		out = append(out, prefix{ip: ip, mask: m, is4: ip.Is4()})
 	}
 	return out
 }

@@ -16,14 +16,17 @@ type NetworkView struct {
 }
 
 // prefix is a netip.Prefix ready for comparison.
-type prefix struct{ ip, mask packet.IP }
+type prefix struct {
+	ip, mask packet.IP
+	is4      bool // else ::/0 would hold every IPv4 address, mapped as they are
+}
 
 // Contains reports that ip belongs to the network: it is in one of its prefixes,
 // or link-local where those belong.
 func (v *NetworkView) Contains(ip packet.IP) bool {
 	for i := range v.prefixes {
 		p := &v.prefixes[i]
-		if (ip.Hi^p.ip.Hi)&p.mask.Hi == 0 && (ip.Lo^p.ip.Lo)&p.mask.Lo == 0 {
+		if (ip.Hi^p.ip.Hi)&p.mask.Hi == 0 && (ip.Lo^p.ip.Lo)&p.mask.Lo == 0 && ip.Is4() == p.is4 {
 			return true
 		}
 	}

@@ -255,8 +255,14 @@ func TestNetworkContains(t *testing.T) {
 	b := NewBuilder()
 	must(t, b.SetNetwork(Network{ID: 1, Name: "a", LinkLocal: true, Prefixes: []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("192.0.2.128/25"), netip.MustParsePrefix("fd00:10::/64"), netip.MustParsePrefix("fd00:11::80/121")}}),
-		b.SetNetwork(Network{ID: 2, Name: "b"}))
+		b.SetNetwork(Network{ID: 2, Name: "b"}),
+		b.SetNetwork(Network{ID: 3, Name: "c", Prefixes: []netip.Prefix{netip.MustParsePrefix("::/0")}}),
+		b.SetNetwork(Network{ID: 4, Name: "d", Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}}))
 	s := b.Snapshot()
+	v4, v6 := packet.IPFromAddr(testIP(2)), packet.IPFromAddr(testIP(1))
+	if s.Networks[3].Contains(v4) || !s.Networks[3].Contains(v6) || !s.Networks[4].Contains(v4) || s.Networks[4].Contains(v6) {
+		t.Error("a prefix of one family holds addresses of the other")
+	}
 	for ip, want := range map[string]bool{"10.0.0.255": true, "10.0.1.0": false, "192.0.2.128": true, "192.0.2.127": false, "::10.0.0.1": false,
 		"fd00:10::ffff": true, "fd00:10:0:1::": false, "fd00:11::ff": true, "fd00:11::7f": false, "fe80::5": true, "ff02::1": false} {
 		if got := s.Networks[1].Contains(packet.IPFromAddr(netip.MustParseAddr(ip))); got != want {
