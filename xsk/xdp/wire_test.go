@@ -35,7 +35,7 @@ const (
 	portDev = "port.7" // the dot: bpffs refuses it in a name
 )
 
-func newWire(t *testing.T, mtu, queues int) *wire {
+func newWire(t testing.TB, mtu, queues int) *wire {
 	t.Helper()
 	w := &wire{podNS: testnet.New(t, "pod"), hostNS: testnet.New(t, "host"), pinDir: filepath.Join(testnet.BPFFS(t), "picot")}
 	// No IPv6: the kernels' own chatter would be counted.
@@ -45,7 +45,7 @@ func newWire(t *testing.T, mtu, queues int) *wire {
 	return w
 }
 
-func (w *wire) plug(t *testing.T, mtu, queues int) {
+func (w *wire) plug(t testing.TB, mtu, queues int) {
 	t.Helper()
 	testnet.Veth(t,
 		testnet.End{NS: w.podNS, Name: podDev, MTU: mtu, Queues: queues},
@@ -55,7 +55,7 @@ func (w *wire) plug(t *testing.T, mtu, queues int) {
 	w.stack = packetSocket(t, w.hostNS, w.port)
 }
 
-func packetSocket(t *testing.T, ns *testnet.NS, ifindex int) int {
+func packetSocket(t testing.TB, ns *testnet.NS, ifindex int) int {
 	t.Helper()
 	fd := -1
 	ns.Run(t, func() {
