@@ -184,23 +184,35 @@ func innerIP(v6 bool, tos byte) []byte {
 	return b
 }
 
-// A frame as Linux "encap seg6 mode l2encap" lays it out (net/ipv6/seg6_iptunnel.c):
-// an SRH of one segment, which is written out here byte by byte.
+// kernelL2Encap was captured from Linux 6.18 behind "encap seg6 mode l2encap segs
+// 2001:db8:0:40:d20:0:6400:7" with "ip sr tunsrc set 2001:db9:0:1::1": a ping.
+const kernelL2Encap = `
+	0200000001020200000001 0186dd6001 021b008e2b3f20010db9000000010000
+	0000000000012001 0db8000000400d20 0000640000078f020400000000002001
+	0db8000000400d20 0000640000079a06 469aba38b6ed66372ecc86dd6001021b
+	00403a40fd000009 0000000000000000 00000001fd0000080000000000000000
+	000000058000bc2e 1d8b000189c50c6b 0000000053ae03000000000010111213
+	1415161718191a1b 1c1d1e1f20212223 2425262728292a2b2c2d2e2f30313233
+	34353637`
+
 func TestDecapKernelL2Encap(t *testing.T) {
-	frame, err := hex.DecodeString(strings.Join(strings.Fields(`
-		020000000102 020000000101 86dd
-		6 00 00000 0026 2b 40
-		20010db9000000010000000000000001
-		20010db80000004000d2000064000007
-		8f 02 04 00 00 00 0000
-		20010db80000004000d2000064000007
-		020000000002 020000000001 88b5`), ""))
+	frame, err := hex.DecodeString(strings.Join(strings.Fields(kernelL2Encap), ""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var o Outer
-	if r := Decap(frame, locator(t, "2001:db8:0:40::/64"), 0x00d2, &o); r != OK || o.Network != 0x64 || o.Arg != 7 || o.End-o.Inner != 14 {
-		t.Errorf("%s %+v", r, o)
+	for _, bits := range []string{"2001:db8:0:40::/64", "2001:db8:0:40::/63", "2001:db8:0:40::/61"} {
+		var o Outer
+		if r := Decap(frame, locator(t, bits), DefaultFunction, &o); r != OK || o.Network != 0x64 || o.Arg != 7 || o.End != len(frame) {
+			t.Fatalf("%s %+v", r, o)
+		}
+		if o.Src.String() != "2001:db9:0:1::1" {
+			t.Errorf("from %s", o.Src)
+		}
+		var l packet.Layout
+		in := frame[o.Inner:o.End]
+		if !packet.Parse(in, &l) || l.Proto != packet.ProtoICMPv6 || packet.IPv6(in[l.L3:]).Destination().String() != "fd00:8::5" {
+			t.Errorf("inner %x", in)
+		}
 	}
 }
 
