@@ -180,29 +180,30 @@ func (m *Mirror) Plan(in Input) []Op {
 		if len(bs) == 0 {
 			continue
 		}
-		paths := make([]string, len(g.Followers))
-		for i, f := range g.Followers {
-			if paths[i] = in.Datapath(f); paths[i] == "" {
+		first := len(ops)
+		for _, f := range g.Followers {
+			path := in.Datapath(f)
+			mine, known := m.rows[f]
+			if path == "" {
 				m.totals.Waiting += len(bs)
 			}
-		}
-		for _, b := range bs {
-			for i, f := range g.Followers {
-				if op, ok := m.row(in.Now, now, b, f, paths[i]); ok {
+			if path == "" || !known {
+				continue
+			}
+			for _, b := range bs {
+				if op, ok := m.row(in.Now, now, b, f, path, mine); ok {
 					ops = append(ops, op)
 				}
 			}
 		}
+		// followers were visited one by one, which is kind to the cache; stable keeps their order
+		slices.SortStableFunc(ops[first:], func(a, b Op) int { return a.IP.Compare(b.IP) })
 	}
 	return ops
 }
 
 // row decides about one binding on one follower.
-func (m *Mirror) row(at time.Time, now int64, b binding, port, datapath string) (Op, bool) {
-	mine, known := m.rows[port]
-	if !known || datapath == "" {
-		return Op{}, false
-	}
+func (m *Mirror) row(at time.Time, now int64, b binding, port, datapath string, mine map[netip.Addr]row) (Op, bool) {
 	if len(m.failed) > 0 {
 		if f, ok := m.failed[key{port, b.ip}]; ok && at.Before(f.again) {
 			return Op{}, false

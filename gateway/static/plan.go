@@ -70,30 +70,23 @@ type Op struct {
 	UUID string // Delete and Update
 }
 
-type have struct {
-	row Row
-	ip  netip.Addr
-	ok  bool // ip is an address
-}
-
 // Plan gives what is to be written: deletes (of ports that are gone first), updates, inserts; each
 // by port and address. Nothing, if all is as it should be.
 func Plan(in Input) []Op {
-	byPort := make(map[string][]have, len(in.Ports))
+	byPort := make(map[string][]Row, len(in.Ports))
 	for _, p := range in.Ports {
 		byPort[p.Name] = nil
 	}
 	for _, r := range in.Rows {
-		hs, ours := byPort[r.Port]
-		if !ours {
-			continue
+		if rs, ours := byPort[r.Port]; ours {
+			byPort[r.Port] = append(rs, r)
 		}
-		ip, err := netip.ParseAddr(r.IP)
-		byPort[r.Port] = append(hs, have{r, ip, err == nil})
 	}
 	var gone, deletes, updates, inserts []Op
+	var w wanted
 	for _, p := range in.Ports {
-		d, u, i := port(in, p, byPort[p.Name])
+		w.fit(in, p)
+		d, u, i := port(in, p, &w, byPort[p.Name])
 		if p.Role == Gone || p.Role == Leftover {
 			gone = append(gone, d...)
 			continue
@@ -108,57 +101,96 @@ func Plan(in Input) []Op {
 	return slices.Concat(gone, deletes, updates, inserts)
 }
 
+// wanted is the rows one port may have. Neighbouring ports mostly want the same, so it is kept
+// from port to port while it fits.
+type wanted struct {
+	valid     bool
+	addresses []Address // as it was built from
+	networks  []netip.Prefix
+	list      []Op           // Insert, without a port
+	byText    map[string]int // index into list, by the usual spelling
+	seen      []bool         // scratch of port
+}
+
+// fit makes w the rows of p.
+func (w *wanted) fit(in Input, p Port) {
+	var addresses []Address
+	var networks []netip.Prefix
+	if p.Role == Follower || p.Role == Source {
+		addresses = p.Addresses
+		for _, n := range p.Networks {
+			if !n.IsSingleIP() { // host prefixes are the masquerade addresses
+				networks = append(networks, n)
+			}
+		}
+	}
+	same := w.valid && len(addresses) == len(w.addresses) && (len(addresses) == 0 || &addresses[0] == &w.addresses[0]) && slices.Equal(networks, w.networks)
+	if !same {
+		*w = wanted{valid: true, addresses: addresses, networks: networks, byText: make(map[string]int, len(addresses))}
+		for _, a := range addresses {
+			if a.IP.Is4() && !in.IPv4 || a.IP.Is6() && !in.IPv6 || masquerade(in, a.IP) || !onLink(networks, a.IP) {
+				continue
+			}
+			mac, err := packet.ParseMAC(a.MAC)
+			if err != nil {
+				continue
+			}
+			op := Op{Kind: Insert, IP: a.IP.String(), MAC: mac.String()}
+			w.byText[op.IP] = len(w.list)
+			w.list = append(w.list, op)
+		}
+		w.seen = make([]bool, len(w.list))
+	}
+	clear(w.seen)
+}
+
 // port decides about one port.
-func port(in Input, p Port, rows []have) (deletes, updates, inserts []Op) {
-	want := desired(in, p)
-	seen := make(map[netip.Addr]bool, len(want))
-	// the usual spelling first: of two rows for one address it is the one that stays
-	slices.SortFunc(rows, func(a, b have) int { return cmp.Compare(canonical(b), canonical(a)) })
-	for _, h := range rows {
-		if p.Role != Gone && h.ok && masquerade(in, h.ip) {
-			continue
+func port(in Input, p Port, w *wanted, rows []Row) (deletes, updates, inserts []Op) {
+	remove := func(r Row) { deletes = append(deletes, Op{Kind: Delete, Port: p.Name, IP: r.IP, UUID: r.UUID}) }
+	keep := func(r Row, i int) {
+		if w.seen[i] {
+			remove(r)
+			return
 		}
-		mac, wanted := want[h.ip]
-		if !h.ok || !wanted || seen[h.ip] {
-			deletes = append(deletes, Op{Kind: Delete, Port: p.Name, IP: h.row.IP, UUID: h.row.UUID})
-			continue
-		}
-		seen[h.ip] = true
-		if h.row.MAC != mac || !h.row.Override {
-			updates = append(updates, Op{Kind: Update, Port: p.Name, IP: h.row.IP, MAC: mac, UUID: h.row.UUID})
+		w.seen[i] = true
+		if r.MAC != w.list[i].MAC || !r.Override {
+			updates = append(updates, Op{Kind: Update, Port: p.Name, IP: r.IP, MAC: w.list[i].MAC, UUID: r.UUID})
 		}
 	}
-	if p.Role != Follower {
-		return deletes, updates, nil
+	var rest []Row
+	for _, r := range rows {
+		if i, ok := w.byText[r.IP]; ok {
+			keep(r, i)
+			continue
+		}
+		rest = append(rest, r)
 	}
-	for ip, mac := range want {
-		if !seen[ip] {
-			inserts = append(inserts, Op{Kind: Insert, Port: p.Name, IP: ip.String(), MAC: mac})
+	// what is not spelled as we spell it comes second: of two rows for one address ours stays
+	for _, r := range rest {
+		ip, err := netip.ParseAddr(r.IP)
+		if err == nil && p.Role != Gone && masquerade(in, ip) {
+			continue
+		}
+		if i, ok := w.byText[ip.String()]; ok && err == nil {
+			keep(r, i)
+			continue
+		}
+		remove(r)
+	}
+	if p.Role == Follower {
+		for i, op := range w.list {
+			if !w.seen[i] {
+				op.Port = p.Name
+				inserts = append(inserts, op)
+			}
 		}
 	}
 	return deletes, updates, inserts
 }
 
-// desired gives the rows a port may have.
-func desired(in Input, p Port) map[netip.Addr]string {
-	if p.Role != Follower && p.Role != Source {
-		return nil
-	}
-	want := make(map[netip.Addr]string, len(p.Addresses))
-	for _, a := range p.Addresses {
-		if a.IP.Is4() && !in.IPv4 || a.IP.Is6() && !in.IPv6 || masquerade(in, a.IP) || !onLink(p.Networks, a.IP) {
-			continue
-		}
-		if mac, err := packet.ParseMAC(a.MAC); err == nil {
-			want[a.IP] = mac.String()
-		}
-	}
-	return want
-}
-
-// onLink: inside one of the port's subnets. Host prefixes are the masquerade addresses.
+// onLink: inside one of the port's subnets.
 func onLink(networks []netip.Prefix, ip netip.Addr) bool {
-	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return !n.IsSingleIP() && n.Contains(ip) })
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(ip) })
 }
 
 func masquerade(in Input, ip netip.Addr) bool {
@@ -166,19 +198,14 @@ func masquerade(in Input, ip netip.Addr) bool {
 	return slices.ContainsFunc(in.Masquerade, func(m netip.Prefix) bool { return m.Contains(ip) })
 }
 
-func canonical(h have) int {
-	if h.ok && h.row.IP == h.ip.String() {
-		return 1
-	}
-	return 0
-}
-
 // Wanted counts the rows each follower of in should have.
 func Wanted(in Input) map[string]int {
 	out := map[string]int{}
+	var w wanted
 	for _, p := range in.Ports {
 		if p.Role == Follower {
-			out[p.Name] = len(desired(in, p))
+			w.fit(in, p)
+			out[p.Name] = len(w.list)
 		}
 	}
 	return out
