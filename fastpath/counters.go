@@ -19,7 +19,7 @@ type Counters struct {
 
 // Unaccounted is what the promise of the package says is 0 once the port is
 // quiet: received frames without a verdict.
-func (c *Counters) Unaccounted() int64 {
+func (c Counters) Unaccounted() int64 {
 	n := int64(c.RX)
 	for _, v := range c.Verdicts {
 		n -= int64(v)

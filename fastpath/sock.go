@@ -16,10 +16,11 @@ type sock struct {
 
 	row *row
 
-	inFill int  // frames in the fill ring or with the kernel for receiving
-	depth  int  // what inFill is kept at
-	active bool // in the worker's active list
-	idle   int  // rounds without a frame
+	inFill  int  // frames in the fill ring or with the kernel for receiving
+	depth   int  // what inFill is kept at
+	watched bool // by epoll, while it is not active
+	active  bool // in the worker's active list
+	idle    int  // rounds without a frame
 
 	staged  []xsk.Desc // of this batch, for the tx ring
 	counted []staged   // beside staged

@@ -133,6 +133,7 @@ func (w *worker) attach(k *sock) error {
 			k.shard.leave(k)
 			return fmt.Errorf("watching the socket of port %d queue %d: %w", k.port, k.queue, err)
 		}
+		k.watched = true
 	}
 	for len(w.socks) <= k.slot {
 		w.socks = append(w.socks, nil)

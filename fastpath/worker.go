@@ -136,7 +136,7 @@ func (w *worker) round() int {
 		if n := w.poll(k); n > 0 {
 			k.idle = 0
 			did += n
-		} else if k.idle++; k.idle > idleRounds {
+		} else if k.idle++; k.idle > idleRounds && k.watched {
 			k.active = false
 			w.active[i] = w.active[len(w.active)-1]
 			w.active = w.active[:len(w.active)-1]
