@@ -184,6 +184,22 @@ func TestN7_DADDefended(t *testing.T) {
 	})
 }
 
+// TestN9_LinkLocal: a link-local target is answered like any other.
+func TestN9_LinkLocal(t *testing.T) {
+	ll := addr("fe80::ff:fe00:b")
+	to, dst := solicitedNode(ll)
+	target := func(n *nd) { n.target, n.to, n.dst = ll, to, dst }
+	decide(t, []decision{
+		{"NS", nsWith(target), held(), Answer},
+		{"DAD NS", dadWith(target), held(), Answer},
+		{"nobody's", nsWith(target), View{}, SilentUnknown},
+	})
+	_, m := mustParse(t, reply(t, nsWith(target)(t), 0xff, owner, false))
+	if m.Target != ll || m.Sender != ll {
+		t.Errorf("%+v", m)
+	}
+}
+
 func TestGateway(t *testing.T) {
 	gw := View{Gateway: true, GatewayMAC: gateway}
 	decide(t, []decision{

@@ -82,7 +82,7 @@ func oracleND(t testing.TB, p gopacket.Packet, m *Message) {
 	if err, sum := icmp.VerifyChecksum(); err != nil || !sum.Valid {
 		t.Fatalf("checksum: %v %+v", err, sum)
 	}
-	if ip.HopLimit != 255 || icmp.TypeCode.Code() != 0 || !bytes.Equal(ip.SrcIP, wire6(m.Sender)) {
+	if ip.HopLimit != 255 || icmp.TypeCode.Code() != 0 || !ip.SrcIP.Equal(wire6(m.Sender)) {
 		t.Fatalf("%+v, gopacket %+v", m, ip)
 	}
 	var opts layers.ICMPv6Options

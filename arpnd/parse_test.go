@@ -84,7 +84,8 @@ func TestParseARP(t *testing.T) {
 }
 
 // TestN1_Malformed holds every check of RFC 4861 7.1.1 (and 6.1.1, 6.1.2, 7.1.2,
-// 8.1 for the other types) and RFC 6980 section 5.
+// 8.1 for the other types) and RFC 6980 section 5. Row 5 (CVE-2026-31752, -31682):
+// options that lie about their length are dropped and named, never read past.
 func TestN1_Malformed(t *testing.T) {
 	with := func(n nd, edit func(*nd)) nd { edit(&n); return n }
 	ra := nd{typ: 134, src: gateway, dst: packet.MAC{0x33, 0x33, 0, 0, 0, 1}, from: addr("fe80::1"), to: allNodes6,
@@ -111,13 +112,13 @@ func TestN1_Malformed(t *testing.T) {
 		{"target IPv4-mapped", with(ns(), func(n *nd) { n.target = owner4 }), NDMapped},
 		{"source IPv4-mapped", with(ns(), func(n *nd) { n.from = asker4 }), NDMapped},
 		{"source multicast", with(ns(), func(n *nd) { n.from = allNodes6 }), NDSource},
-		{"option length 0", with(ns(), func(n *nd) { n.opts = make([]byte, 8) }), NDOption},
+		{"row 5: option length 0", with(ns(), func(n *nd) { n.opts = make([]byte, 8) }), NDOption},
 		{"option length 0 after a good one", with(ns(), func(n *nd) { n.opts = append(n.opts, make([]byte, 8)...) }), NDOption},
-		{"option past the end", with(ns(), func(n *nd) { n.opts[1] = 2 }), NDOption},
+		{"row 5: option past the end", with(ns(), func(n *nd) { n.opts[1] = 2 }), NDOption},
 		{"option of 255 * 8", with(ns(), func(n *nd) { n.opts[1] = 255 }), NDOption},
-		{"SLLAO cut short", with(ns(), func(n *nd) { n.opts = n.opts[:4] }), NDOption},
-		{"one byte of an option", with(ns(), func(n *nd) { n.opts = append(n.opts, 14) }), NDOption},
-		{"SLLAO of 16 bytes", with(ns(), func(n *nd) { n.opts = append(n.opts, make([]byte, 8)...); n.opts[1] = 2 }), NDOption},
+		{"row 5: SLLAO cut short", with(ns(), func(n *nd) { n.opts = n.opts[:4] }), NDOption},
+		{"row 5: one byte of an option", with(ns(), func(n *nd) { n.opts = append(n.opts, 14) }), NDOption},
+		{"row 5: SLLAO of 16 bytes", with(ns(), func(n *nd) { n.opts = append(n.opts, make([]byte, 8)...); n.opts[1] = 2 }), NDOption},
 		{"from :: to a unicast address", with(dad(), func(n *nd) { n.to = owner6 }), NDUnspecifiedDest},
 		{"from :: to all nodes", with(dad(), func(n *nd) { n.to = allNodes6 }), NDUnspecifiedDest},
 		{"from :: with SLLAO", with(dad(), func(n *nd) { n.opts = lladdr(1, asker) }), NDUnspecifiedSLLAO},
