@@ -168,7 +168,7 @@ func BenchmarkOneChange(b *testing.B) {
 				start := time.Now()
 				i++
 				mac := packet.MACFromUint64(0x020000000000 + uint64(i*7919%size))
-				if err := builder.SetFDB(100, table.FDBEntry{MAC: mac, Node: "node2", Segment: table.Segment(i % 1000)}); err != nil {
+				if err := builder.SetFDB(100, table.FDBEntry{MAC: mac, Node: "node2", Segment: table.Segment(i % 4093)}); err != nil {
 					b.Fatal(err)
 				}
 				builder.Snapshot()
