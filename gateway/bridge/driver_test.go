@@ -1,34 +1,110 @@
 package bridge_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"picot.dev/picot/gateway/bridge"
 	"picot.dev/picot/gateway/flows"
 	"picot.dev/picot/test/lab/ovn"
 )
 
+func flow(t *testing.T, line string) flows.Flow {
+	t.Helper()
+	f, err := flows.Parse(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// ofctl changes the bridge as another owner would.
+func (r *rig) ofctl(args ...string) {
+	r.t.Helper()
+	r.Run("ovs-ofctl", append([]string{"-O", "OpenFlow13", args[0], "unix:" + r.Mgmt(r.bridge)}, args[1:]...)...)
+}
+
+// TestDriver holds what the driver promises, on a switch without OVN. The parts share a
+// bridge, and each leaves it with the flows of no one.
+func TestDriver(t *testing.T) {
+	r := newRig(t, "br-ex", ovn.Options{UDNs: 4, Bare: true})
+	parts := []struct {
+		name string
+		test func(*testing.T, *rig)
+	}{
+		{"UnchangedInputIsNoMutation", testUnchanged},
+		{"OnOffOnTouchesNoOtherFlowAndLeavesNothing", testOnOffOn},
+		{"KeysOfOthersAreLeft", testHeld},
+		{"BadLineRejectsAll", testBadLine},
+		{"BitsAreSetBeforeFlowsAndClearedAfter", testBitOrder},
+		{"StandsDownWhenAnotherSteers", testStandDown},
+		{"LeftoversOfOtherModesAreRecognised", testLeftovers},
+		{"RedesignationMovesFlowsAndBits", testRedesignation},
+		{"DriftIsRepaired", testDrift},
+		{"RecreatedPort", testRecreatedPort},
+		{"SwitchRestart", testSwitchRestart},
+		{"BackUnderReplaceFlows", testReplaceStress},
+	}
+	for _, p := range parts {
+		t.Run(p.name, func(t *testing.T) {
+			r.t = t
+			r.driver = bridge.New(bridge.Options{Bridge: r.bridge, Socket: r.Mgmt(r.bridge)})
+			r.ofctl("del-flows")
+			p.test(t, r)
+		})
+	}
+}
+
 // The switch prints every rendered flow exactly as it was rendered: read back they compare
-// equal, and unchanged input costs no mutation.
-func TestUnchangedInputIsNoMutation(t *testing.T) {
-	r := newRig(t, "br-ex", ovn.Options{UDNs: 3, Localnets: 1, NoPods: true})
-	r.Script("flows", "rest")
-	others := r.read().Foreign
-	for _, gate := range []bool{false, true, false, true} {
-		in := r.input(gate)
+// equal, and unchanged input costs no mutation, also for a driver with no memory.
+func testUnchanged(t *testing.T, r *rig) {
+	for name, change := range map[string]func(*flows.Input){
+		"gate off": func(in *flows.Input) { in.Gate = false },
+		"gate on":  func(*flows.Input) {},
+		"vlan":     func(in *flows.Input) { in.VLAN = 100 },
+		"vlan off": func(in *flows.Input) { in.VLAN, in.Gate = 100, false },
+		"v4":       func(in *flows.Input) { in.IPv6 = false },
+		"v6":       func(in *flows.Input) { in.IPv4, in.Gate = false, false },
+		"overlay":  func(in *flows.Input) { in.Mode = flows.Overlay },
+		"dpu":      func(in *flows.Input) { in.Role, in.Host = flows.DPU, in.Patches[4].Port },
+	} {
+		in := r.input(true, change)
 		if c := r.apply(in); c.Empty() || len(c.Held) != 0 || len(c.Missing) != 0 {
-			t.Fatalf("gate %v: changes %+v", gate, c)
+			t.Fatalf("%s: changes %+v", name, c)
 		}
 		s := r.read()
-		same(t, "own flows", s.Own, flows.Render(in))
-		same(t, "others' flows", s.Foreign, others)
+		same(t, name, s.Own, flows.Render(in))
 		for n, bit := range flows.NoFlood(in) {
 			if s.Ports[n].NoFlood != bit {
-				t.Errorf("gate %v: port %d NO_FLOOD is %v, want %v", gate, n, s.Ports[n].NoFlood, bit)
+				t.Errorf("%s: port %d NO_FLOOD is %v, want %v", name, n, s.Ports[n].NoFlood, bit)
 			}
 		}
-		if c := r.apply(in); !c.Empty() {
-			t.Errorf("gate %v, again: %+v", gate, c)
+		fresh := bridge.New(bridge.Options{Bridge: r.bridge, Socket: r.Mgmt(r.bridge)})
+		if c, err := fresh.Apply(t.Context(), flows.Render(in), flows.NoFlood(in)); err != nil || !c.Empty() {
+			t.Errorf("%s, again: %+v %v", name, c, err)
 		}
+	}
+}
+
+func testOnOffOn(t *testing.T, r *rig) {
+	r.Script("flows", "rest")
+	others := r.read().Foreign
+	if len(others) < 10 {
+		t.Fatalf("only %d flows of others", len(others))
+	}
+	for _, gate := range []bool{true, false, true} {
+		in := r.input(gate)
+		r.apply(in)
+		s := r.read()
+		same(t, fmt.Sprintf("gate %v: own flows", gate), s.Own, flows.Render(in))
+		same(t, fmt.Sprintf("gate %v: others' flows", gate), s.Foreign, others)
 	}
 	if _, err := r.driver.Clean(t.Context()); err != nil {
 		t.Fatal(err)
@@ -36,4 +112,279 @@ func TestUnchangedInputIsNoMutation(t *testing.T) {
 	s := r.read()
 	same(t, "own flows after clean", s.Own, nil)
 	same(t, "others' flows after clean", s.Foreign, others)
+}
+
+func testHeld(t *testing.T, r *rig) {
+	in := r.input(true)
+	port := in.Patches[1].OFPort
+	r.ofctl("add-flow", "cookie=0xdeff105,priority=0,actions=NORMAL")                                 // as ours
+	r.ofctl("add-flow", fmt.Sprintf("cookie=0xdeff105,priority=9,in_port=%d,actions=output:1", port)) // not as ours
+	others := r.read().Foreign
+	c := r.apply(in)
+	if len(c.Held) != 1 || c.Held[0].Match != fmt.Sprintf("in_port=%d", port) {
+		t.Errorf("held %s", c.Held)
+	}
+	same(t, "others' flows", r.read().Foreign, others)
+	if c := r.apply(in); !c.Empty() {
+		t.Errorf("again: %+v", c)
+	}
+	r.ofctl("del-flows", "cookie=0xdeff105/-1")
+	if c := r.apply(in); len(c.Added) != 2 || len(c.Held) != 0 {
+		t.Errorf("after the other owner left: %+v", c)
+	}
+	same(t, "own flows", r.read().Own, flows.Render(in))
+}
+
+func testBadLine(t *testing.T, r *rig) {
+	r.apply(r.input(false))
+	before := r.read()
+	for name, bad := range map[string]flows.Flow{
+		"refused by ovs-ofctl":  {Priority: 1, Cookie: flows.Cookie, Match: "nonsense=1", Actions: "drop"},
+		"refused by the switch": {Priority: 1, Cookie: flows.Cookie, Match: "in_port=1", Actions: "group:77"},
+	} {
+		desired := append(flows.Render(r.input(true)), bad)
+		c, err := r.driver.Apply(t.Context(), desired, nil)
+		if !errors.Is(err, bridge.ErrRejected) || !strings.Contains(err.Error(), "br-ex") {
+			t.Errorf("%s: %v", name, err)
+		}
+		t.Logf("%s: %v", name, err)
+		if !c.Empty() {
+			t.Errorf("%s: %+v", name, c)
+		}
+		same(t, name, r.read().Own, before.Own)
+	}
+	twice := flows.Render(r.input(true))
+	twice = append(twice, twice[0])
+	if _, err := r.driver.Apply(t.Context(), twice, nil); !errors.Is(err, flows.ErrInvalid) {
+		t.Errorf("two flows with one key: %v", err)
+	}
+	if c := r.apply(r.input(true)); c.Empty() {
+		t.Error("a good set after a bad one changed nothing")
+	}
+}
+
+// If the flows cannot be changed, the followers have NO_FLOOD already and nobody lost it.
+func testBitOrder(t *testing.T, r *rig) {
+	in := r.input(true)
+	follower, other := in.Patches[1].OFPort, in.Patches[2].OFPort
+	if _, err := r.driver.Apply(t.Context(), nil, map[uint32]bool{follower: false, other: true}); err != nil {
+		t.Fatal(err)
+	}
+	bad := flows.Set{{Priority: 1, Cookie: flows.Cookie, Match: "nonsense=1", Actions: "drop"}}
+	c, err := r.driver.Apply(t.Context(), bad, map[uint32]bool{follower: true, other: false, 4242: true})
+	if err == nil {
+		t.Fatal("a bad flow was taken")
+	}
+	if !slices.Equal(c.Missing, []uint32{4242}) {
+		t.Errorf("missing ports %v", c.Missing)
+	}
+	ports := r.read().Ports
+	if !ports[follower].NoFlood || !ports[other].NoFlood {
+		t.Errorf("NO_FLOOD is %v and %v, want both set", ports[follower].NoFlood, ports[other].NoFlood)
+	}
+}
+
+func testStandDown(t *testing.T, r *rig) {
+	in := r.input(true, func(in *flows.Input) { in.Mode = flows.Overlay })
+	r.Script("flows", "gate-off")
+	if c := r.apply(in); c.StoodDown || len(c.Added) != 8 {
+		t.Fatalf("beside a gate that is off: %+v", c)
+	}
+	others := r.read().Foreign
+	events := make(chan bridge.Event, 100)
+	r.watch(func(e bridge.Event) { events <- e })
+
+	theirs := r.Script("render", "gate-on", "br-ex")
+	file := filepath.Join(r.Dir(), "gate-on")
+	if err := os.WriteFile(file, []byte(theirs), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.Script("replace", file)
+	eventually(t, "standing down is reported", func() bool { return stoodDown(events) })
+	s := r.read()
+	same(t, "own flows", s.Own, nil)
+	want, err := flows.ParseSet(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "their flows", s.Foreign, want)
+	if c := r.apply(in); !c.StoodDown || !c.Empty() {
+		t.Errorf("again: %+v", c)
+	}
+
+	r.Script("flows", "gate-off")
+	eventually(t, "steering again", func() bool { return len(r.read().Own) == 8 })
+	same(t, "their flows", r.read().Foreign, others)
+}
+
+func stoodDown(events chan bridge.Event) bool {
+	select {
+	case e := <-events:
+		return e.Changes.StoodDown
+	default:
+		return false
+	}
+}
+
+// A new process finds what an earlier version, mode or gate left by the cookie alone.
+func testLeftovers(t *testing.T, r *rig) {
+	old := flows.Cookie + 7
+	r.ofctl("add-flow", fmt.Sprintf("cookie=%#x,table=7,priority=1,actions=drop", old))
+	r.ofctl("add-flow", fmt.Sprintf("cookie=%#x,priority=0,actions=NORMAL", old))
+	r.ofctl("add-flow", "cookie=0x7069636f00000001,table=7,priority=2,actions=drop") // not ours
+	r.apply(r.input(false))
+	in := r.input(true, func(in *flows.Input) { in.Mode = flows.Overlay })
+	fresh := bridge.New(bridge.Options{Bridge: r.bridge, Socket: r.Mgmt(r.bridge)})
+	if _, err := fresh.Apply(t.Context(), flows.Render(in), flows.NoFlood(in)); err != nil {
+		t.Fatal(err)
+	}
+	s := r.read()
+	same(t, "own flows", s.Own, flows.Render(in))
+	same(t, "others' flows", s.Foreign, flows.Set{flow(t, "cookie=0x7069636f00000001,table=7,priority=2,actions=drop")})
+}
+
+func testRedesignation(t *testing.T, r *rig) {
+	group := func(source int) flows.Input {
+		return r.input(true, func(in *flows.Input) {
+			in.Patches = in.Patches[1:]
+			for i := range in.Patches {
+				in.Patches[i].Source = i == source
+			}
+		})
+	}
+	r.apply(group(0))
+	c := r.apply(group(2))
+	if len(c.Replaced) != 4 || len(c.Added)+len(c.Deleted) != 0 {
+		t.Errorf("changed %+v, want the 4 steering flows replaced", c)
+	}
+	in := group(2)
+	if want := map[uint32]bool{in.Patches[0].OFPort: true, in.Patches[2].OFPort: false}; fmt.Sprint(c.NoFlood) != fmt.Sprint(want) {
+		t.Errorf("NO_FLOOD changed %v, want %v", c.NoFlood, want)
+	}
+	s := r.read()
+	for _, p := range in.Patches {
+		if s.Ports[p.OFPort].NoFlood != !p.Source {
+			t.Errorf("%s: NO_FLOOD is %v", p.Name, s.Ports[p.OFPort].NoFlood)
+		}
+	}
+	same(t, "own flows", s.Own, flows.Render(in))
+}
+
+// Drift is found by the flow monitor, and NO_FLOOD, which it does not cover, at the refresh.
+func testDrift(t *testing.T, r *rig) {
+	r.driver = bridge.New(bridge.Options{Bridge: r.bridge, Socket: r.Mgmt(r.bridge), Refresh: 300 * time.Millisecond})
+	in := r.input(true)
+	want := flows.Render(in)
+	r.apply(in)
+	r.watch(nil)
+	right := func() bool {
+		s := r.read()
+		return sorted(s.Own).String() == want.String() && s.Ports[in.Patches[1].OFPort].NoFlood
+	}
+	follower := fmt.Sprint(in.Patches[1].OFPort)
+	r.ofctl("del-flows", "in_port="+follower)
+	eventually(t, "deleted flows are back", right)
+	r.ofctl("mod-flows", fmt.Sprintf("cookie=%#x/-1,in_port=%s,actions=output:1", flows.Cookie, follower))
+	eventually(t, "changed flows are right again", right)
+	r.ofctl("add-flow", fmt.Sprintf("cookie=%#x,priority=3,actions=drop", flows.Cookie))
+	eventually(t, "a flow nobody asked for is gone", right)
+	r.Run("ovs-ofctl", "mod-port", "unix:"+r.Mgmt(r.bridge), follower, "flood")
+	eventually(t, "NO_FLOOD is set again", right)
+}
+
+func testRecreatedPort(t *testing.T, r *rig) {
+	r.apply(r.input(true))
+	old := r.input(true)
+	name := old.Patches[2].Name
+	r.VSCtl("del-port", "br-ex", name, "--", "add-port", "br-ex", name, "--",
+		"set", "interface", name, "type=patch", "options:peer="+name+"-peer", "ofport_request=77")
+	in := r.input(true)
+	if in.Patches[2].OFPort != 77 {
+		t.Fatalf("the new port has number %d, want 77", in.Patches[2].OFPort)
+	}
+	c, err := r.driver.Apply(t.Context(), flows.Render(old), flows.NoFlood(old))
+	if err != nil || !slices.Equal(c.Missing, []uint32{old.Patches[2].OFPort}) {
+		t.Errorf("with the old number: missing %v, %v", c.Missing, err)
+	}
+	r.apply(in)
+	s := r.read()
+	same(t, "own flows", s.Own, flows.Render(in))
+	if !s.Ports[in.Patches[2].OFPort].NoFlood {
+		t.Error("the new port has no NO_FLOOD")
+	}
+}
+
+func testSwitchRestart(t *testing.T, r *rig) {
+	in := r.input(true)
+	r.apply(in)
+	want := flows.Render(in)
+	events := make(chan bridge.Event, 100)
+	r.watch(func(e bridge.Event) { events <- e })
+	r.Script("restart", "ovs-vswitchd")
+	eventually(t, "flows and NO_FLOOD are back", func() bool {
+		s, err := r.driver.Read(t.Context())
+		if err != nil || !carries(s, want) {
+			return false
+		}
+		for n, bit := range flows.NoFlood(in) {
+			if s.Ports[n].NoFlood != bit {
+				return false
+			}
+		}
+		return true
+	})
+	if again := r.input(true); fmt.Sprint(again) != fmt.Sprint(in) {
+		t.Errorf("port numbers changed over the restart:\n%v\n%v", in, again)
+	}
+	reset := false
+	for len(events) > 0 {
+		e := <-events
+		reset = reset || e.Reset && e.Err == nil
+	}
+	if !reset {
+		t.Error("no event told of the restart")
+	}
+}
+
+// carries reports whether the bridge does what want says, whoever's the flows are: a switch
+// that starts brings a NORMAL flow of its own.
+func carries(s bridge.State, want flows.Set) bool {
+	have := map[flows.Key]string{}
+	for _, f := range append(s.Foreign, s.Own...) {
+		have[f.Key()] = f.Actions
+	}
+	for _, f := range want {
+		if have[f.Key()] != f.Actions {
+			return false
+		}
+	}
+	return true
+}
+
+// Another owner replaces the whole table every second; nothing of it is changed.
+func testReplaceStress(t *testing.T, r *rig) {
+	r.Script("flows", "gate-off")
+	others := r.read().Foreign
+	in := r.input(true, func(in *flows.Input) { in.Mode = flows.Overlay })
+	r.apply(in)
+	measureReplace(t, r, "gate-off", time.Second, 20, others, flows.Render(in))
+}
+
+func TestUnreachable(t *testing.T) {
+	d := bridge.New(bridge.Options{Bridge: "br-none", Socket: filepath.Join(t.TempDir(), "none.mgmt")})
+	for _, noFlood := range []map[uint32]bool{nil, {1: true}} {
+		if _, err := d.Apply(t.Context(), nil, noFlood); !errors.Is(err, bridge.ErrUnreachable) && !strings.Contains(err.Error(), "install openvswitch") {
+			t.Errorf("%v", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	told := 0
+	if err := d.Watch(ctx, func(e bridge.Event) {
+		if errors.Is(e.Err, bridge.ErrUnreachable) {
+			told++
+		}
+	}); !errors.Is(err, context.DeadlineExceeded) || told == 0 {
+		t.Errorf("Watch: %v, told %d times", err, told)
+	}
 }

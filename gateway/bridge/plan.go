@@ -27,7 +27,7 @@ func plan(have State, desired flows.Set) difference {
 	}
 	p.changes.StoodDown = steered(have.Foreign, desired)
 	for _, f := range desired {
-		if p.changes.StoodDown && flows.Steering(f) {
+		if p.changes.StoodDown && isSteer(f) {
 			continue
 		}
 		if theirs, held := foreign[f.Key()]; held {
