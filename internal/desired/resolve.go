@@ -32,10 +32,13 @@ func Resolve(c Candidates, held *State) (State, []Problem) {
 	if held == nil {
 		held = &State{}
 	}
-	r := resolver{state: NewState(), held: held, devices: map[device]EndpointKey{}}
+	r := resolver{state: NewState(), held: held, leftOut: map[string]bool{}, devices: map[device]EndpointKey{}}
 	var networks, nodes []Problem
 	r.state.Networks, networks = ResolveNetworks(c.Networks, held.Networks)
 	r.state.Nodes, nodes = ResolveNodes(c.Nodes, held.Nodes)
+	for _, p := range networks {
+		r.leftOut[p.Object.Name] = true
+	}
 	r.list = append(networks, nodes...)
 	r.endpoints(c.Endpoints)
 	for i := range c.FDB {
@@ -148,6 +151,7 @@ type resolver struct {
 	state   State
 	held    *State
 	list    []Problem
+	leftOut map[string]bool // networks that are there but hold no ID
 	devices map[device]EndpointKey
 }
 
@@ -176,7 +180,7 @@ func (r *resolver) endpoint(e Endpoint) bool {
 	self := endpointRefOf(e.EndpointKey)
 	n, ok := r.state.Networks[e.Network]
 	if !ok {
-		r.refuse(unknownNetwork(self, e.Network))
+		r.refuse(r.noNetwork(self, e.Network))
 		return false
 	}
 	dev := device{e.Node, e.Interface}
@@ -265,7 +269,7 @@ func (r *resolver) fdb(e FDBEntry) {
 	self := Ref{Kind: v1alpha1.KindFDBEntry, Name: e.Name()}
 	n, ok := r.state.Networks[e.Network]
 	if !ok {
-		r.refuse(unknownNetwork(self, e.Network))
+		r.refuse(r.noNetwork(self, e.Network))
 		return
 	}
 	if e.MAC == n.Gateway.MAC {
@@ -286,7 +290,7 @@ func (r *resolver) neighbor(nb Neighbor) {
 	self := Ref{Kind: v1alpha1.KindNeighbor, Name: nb.Name()}
 	n, ok := r.state.Networks[nb.Network]
 	if !ok {
-		r.refuse(unknownNetwork(self, nb.Network))
+		r.refuse(r.noNetwork(self, nb.Network))
 		return
 	}
 	if p := AddressProblem(self, "spec.ip", nb.IP, &n); p != nil {
@@ -384,7 +388,16 @@ func endpointRefOf(k EndpointKey) Ref {
 	return Ref{Kind: v1alpha1.KindNetworkEndpoint, Namespace: k.Namespace, Name: k.Name}
 }
 
-func unknownNetwork(object Ref, network string) Problem {
+func (r *resolver) noNetwork(object Ref, network string) Problem {
+	if r.leftOut[network] {
+		return Problem{Object: object, Field: "spec.network", Reason: fmt.Sprintf("Network %s was left out", network),
+			Mend: "mend the Network", Is: ErrUnknown}
+	}
+	return UnknownNetwork(object, network)
+}
+
+// UnknownNetwork is the problem of an object whose network is not there.
+func UnknownNetwork(object Ref, network string) Problem {
 	return Problem{Object: object, Field: "spec.network", Reason: fmt.Sprintf("there is no Network %s", network),
 		Mend: "add the Network, or name one that is there", Is: ErrUnknown}
 }

@@ -221,7 +221,7 @@ func strict(raw []byte, ref desired.Ref, o any) []desired.Problem {
 			p.Field = te.Field
 			p.Mend = "give a " + jsonType(te)
 			if te.Value == "bool" {
-				p.Mend = `put the value in quotes: YAML reads off, on, yes and no as booleans`
+				p.Mend = `put the value in quotes: YAML reads off, on, yes, no, y and n as booleans`
 			}
 		}
 		return []desired.Problem{p}
