@@ -41,12 +41,6 @@ func (s *Socket) adopt() error {
 	if err := s.readOptions(); err != nil {
 		return err
 	}
-	st, err := s.Stats()
-	if err != nil {
-		return err
-	}
-	// Skipped descriptors have no completion.
-	s.outstanding = int(s.tx.next - s.completion.next - uint32(st.TXInvalid))
 	s.negotiated.TXBudget = s.options.TXBudget
 	if s.negotiated.TXBudget == 0 {
 		s.negotiated.TXBudget = KernelTXBudget

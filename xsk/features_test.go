@@ -136,6 +136,49 @@ func TestMultiBuffer(t *testing.T) {
 	noFaults(t, s)
 }
 
+// A frame of more fragments than a packet holds (MAX_SKB_FRAGS) is not sent. It
+// counts in tx_invalid_descs and is completed all the same, so no chunk is
+// lost; and what is outstanding can be told from the indices alone.
+func TestTooManyFragmentsAreCompleted(t *testing.T) {
+	inNetns(t)
+	m := xsktest.Memory(t, 1, 64)
+	a, b := veth(t, "v", 1, 9000)
+	o := xsk.Options{IfIndex: a.Attrs().Index, MultiBuffer: true}
+	s := open(t, m, m.Whole(), a, o)
+	app := openPacket(t, b)
+	const parts = 20
+	for i := range parts {
+		d := write(m, xsk.Addr(i*xsk.ChunkSize), frame(i, 64))
+		if i < parts-1 {
+			d.Options = xsk.OptionContinues
+		}
+		s.Transmit([]xsk.Desc{d})
+	}
+	s.Transmit([]xsk.Desc{write(m, 30*xsk.ChunkSize, frame(99, 64))})
+	var out [64]xsk.Addr
+	done := 0
+	eventually(t, "frame behind it", func() bool {
+		s.Kick()
+		done += s.Complete(out[:])
+		got := app.tryReceive()
+		return got != nil && seqOf(got) == 99
+	})
+	st, err := s.Stats()
+	if err != nil || st.TXInvalid != parts || done != parts+1 || s.Outstanding() != 0 {
+		t.Errorf("%d of %d completed, %d outstanding, %+v, %v", done, parts+1, s.Outstanding(), st, err)
+	}
+	fd := dup(t, s.FD())
+	s.Close()
+	adopted, err := xsk.FromFD(fd, m, m.Whole(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer adopted.Close()
+	if n := adopted.Outstanding(); n != 0 {
+		t.Errorf("%d outstanding after adoption: nothing will complete", n)
+	}
+}
+
 func TestWithoutMultiBuffer(t *testing.T) {
 	inNetns(t)
 	m := xsktest.Memory(t, 1, 128)

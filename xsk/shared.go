@@ -44,6 +44,6 @@ func (s *Socket) attach(fill, completion shared[ringAddr], rx, tx shared[ringDes
 		metadata: s.options.metadata(), refused: s.options.refused(),
 	}
 	// Both indices count from the socket's birth: what is submitted and not
-	// reaped is their difference.
-	s.outstanding = int(s.tx.next - s.completion.next)
+	// reaped is their difference. After excess completions it can be negative.
+	s.outstanding = max(0, int(int32(s.tx.next-s.completion.next)))
 }

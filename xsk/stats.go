@@ -6,7 +6,7 @@ import "fmt"
 type Stats struct {
 	RXDropped   uint64 // frames dropped for want of a chunk (also in RXFillEmpty) or longer than one
 	RXInvalid   uint64 // fill entries the kernel did not take
-	TXInvalid   uint64 // TX descriptors the kernel skipped, without a completion
+	TXInvalid   uint64 // TX descriptors not sent: skipped without a completion, or of a frame with too many fragments, completed
 	RXRingFull  uint64 // frames dropped because Receive was late
 	RXFillEmpty uint64 // frames dropped because there was no chunk for them
 	TXRingEmpty uint64 // times the kernel found nothing to send

@@ -360,6 +360,15 @@ func TestKickPoisonedByBadMetadata(t *testing.T) {
 	if got := app.tryReceive(); got != nil {
 		t.Errorf("a frame passed the poisoned head: %d", seqOf(got))
 	}
+	fd := dup(t, s.FD())
+	adopted, err := xsk.FromFD(fd, m, m.Whole(), xsk.Options{TXMetadata: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := adopted.Outstanding(); n != 0 {
+		t.Errorf("%d outstanding after excess completions", n)
+	}
+	adopted.Close()
 	// The rule: rebuild the socket.
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
