@@ -25,12 +25,12 @@ func (c Class) String() string {
 // refresh a Neighbor that is already this station's and nothing else.
 //
 // A message whose sha or link-layer option contradicts the Ethernet source
-// proves nothing (A8). Probes and DAD solicitations claim no address: their
+// proves nothing (A8), nor does one from ProbeMAC (N10). Probes and DAD solicitations claim no address: their
 // sender does not own it yet (RFC 5227 section 2.1.1, RFC 4862 section 5.4.3).
 // An NA claims its target; without the Override flag it is weak (RFC 4861
 // section 7.2.8, RFC 4429 section 3.3, RFC 9131 section 6.1).
 func Evidence(m *Message) (class Class, ip packet.IP, ok bool) {
-	if m.ShaMismatch || m.EtherSrc.IsGroup() || m.EtherSrc.IsZero() {
+	if m.ShaMismatch || !isStation(m.EtherSrc) {
 		return None, packet.IP{}, false
 	}
 	claim := m.Sender
@@ -69,7 +69,7 @@ func Evidence(m *Message) (class Class, ip packet.IP, ok bool) {
 // successful packet.Parse.
 func FrameEvidence(frame []byte, l *packet.Layout) (class Class, ip packet.IP, ok bool) {
 	src, dst := macAt(frame, 6), macAt(frame, 0)
-	if src.IsGroup() || src.IsZero() {
+	if !isStation(src) {
 		return None, packet.IP{}, false
 	}
 	switch {
@@ -89,6 +89,11 @@ func FrameEvidence(frame []byte, l *packet.Layout) (class Class, ip packet.IP, o
 		return Weak, ip, true
 	}
 	return Strong, ip, true
+}
+
+// isStation says whether a guest may own mac. ProbeMAC is ours (N10).
+func isStation(mac packet.MAC) bool {
+	return !mac.IsGroup() && !mac.IsZero() && mac != ProbeMAC()
 }
 
 // claimable says whether one station can own ip (RFC 1122 section 3.2.1.3,

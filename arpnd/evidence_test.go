@@ -81,6 +81,7 @@ func TestEvidence(t *testing.T) {
 		{"unicast RA", raUnicast.frame, strong(ll)},
 		{"redirect: its TLLAO is the next hop's", redirect.frame, strong(ll)},
 		{"group as Ethernet source", arpFrom(allRouters, packet.Broadcast, asker4, owner4), nothing},
+		{"N10: from the probes' own MAC", arpFrom(ProbeMAC(), packet.Broadcast, asker4, owner4), nothing},
 		{"zero Ethernet source", arp{op: 1, dst: packet.Broadcast, spa: asker4, tpa: owner4}.frame, nothing},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -127,6 +128,7 @@ func TestFrameEvidence(t *testing.T) {
 		{"IPv6 from a mapped address", udp6(owner, asker4), macWeak},
 		{"IPv4 from a group", udp4(asker, owner, addr("224.1.1.1")), macWeak},
 		{"not IP", serialize(t, append(link(asker, owner, nil, 0x88b5), gopacket.Payload("x"))...), macWeak},
+		{"N10: from the probes' own MAC", udp4(ProbeMAC(), owner, asker4), nothing},
 		{"group source MAC", udp4(packet.Broadcast, owner, asker4), nothing},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
