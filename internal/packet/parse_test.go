@@ -150,6 +150,13 @@ func TestMAC(t *testing.T) {
 	}
 }
 
+func TestEthernetAddresses(t *testing.T) {
+	e := Ethernet(flow{proto: layers.IPProtocolUDP}.build(t))
+	if e.Destination48() != e.Destination().Uint64() || e.Source48() != e.Source().Uint64() || e.Source().String() != macA.String() {
+		t.Errorf("%x %x", e.Destination48(), e.Source48())
+	}
+}
+
 func TestIP(t *testing.T) {
 	for _, s := range []string{"0.0.0.0", "10.0.0.1", "224.0.0.1", "255.255.255.255", "239.1.2.3", "::", "::1", "fe80::1", "febf::1", "fec0::1", "ff02::1", "2001:db8::5"} {
 		a := netip.MustParseAddr(s)

@@ -15,6 +15,10 @@ func (b Ethernet) Source() MAC          { return MAC(b[6:12]) }
 func (b Ethernet) SetDestination(m MAC) { *(*MAC)(b[0:6]) = m }
 func (b Ethernet) SetSource(m MAC)      { *(*MAC)(b[6:12]) = m }
 
+// Destination48 and Source48 are the addresses as MAC.Uint64 gives them, by one load.
+func (b Ethernet) Destination48() uint64 { return binary.BigEndian.Uint64(b[0:8]) >> 16 }
+func (b Ethernet) Source48() uint64      { return binary.BigEndian.Uint64(b[6:14]) >> 16 }
+
 // EtherType is the outermost one, 0x8100 for a tagged frame.
 func (b Ethernet) EtherType() uint16     { return binary.BigEndian.Uint16(b[12:14]) }
 func (b Ethernet) SetEtherType(v uint16) { binary.BigEndian.PutUint16(b[12:14], v) }
