@@ -21,6 +21,7 @@ func (w *worker) poll(k *sock) int {
 		}
 		return 0
 	}
+	k.received += uint64(n)
 	w.ingress(k.port)
 	k.shard.filled(k, -w.claim(k, w.descs[:n]))
 	w.refill(k)

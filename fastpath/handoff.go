@@ -32,6 +32,7 @@ func (w *worker) handOff(to int, parts []parcel) bool {
 		w.places[parts[i].addr/xsk.ChunkSize] = placeHandoff
 	}
 	ring.PushBatch(parts)
+	w.handed++
 	w.woke[to] = true
 	return true
 }

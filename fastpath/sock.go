@@ -28,6 +28,8 @@ type sock struct {
 	sending bool       // in the worker's sending list: frames not completed
 	state   SocketState
 
+	received, sent uint64 // descriptors, for Sockets
+
 	parts []xsk.Desc // fragments of a frame whose last one has not come yet
 }
 
@@ -160,6 +162,7 @@ func (w *worker) flush(k *sock) {
 		return
 	}
 	k.row.add(cellTX, frames)
+	k.sent += uint64(sent)
 	k.row.add(cellTXBytes, bytes)
 	if !k.sending {
 		k.sending = true

@@ -235,8 +235,9 @@ type SocketInfo struct {
 	Worker, Shard       int
 	State               SocketState
 	ZeroCopy            bool
-	Filled              int // frames in the fill ring or with the kernel
-	Outstanding         int // frames sent and not completed
+	Filled              int    // frames in the fill ring or with the kernel
+	Outstanding         int    // frames sent and not completed
+	Received, Sent      uint64 // descriptors
 	Stats               xsk.Stats
 	Faults              xsk.Faults
 }
@@ -255,6 +256,7 @@ func (e *Engine) Sockets() ([]SocketInfo, error) {
 			ZeroCopy: k.xs.Options().ZeroCopy,
 		}
 		e.on(s.worker, func() {
+			info.Received, info.Sent = k.received, k.sent
 			info.State, info.Filled, info.Outstanding, info.Faults = k.state, k.inFill, k.xs.Outstanding(), k.xs.Faults()
 		})
 		st, serr := k.xs.Stats()
@@ -262,4 +264,13 @@ func (e *Engine) Sockets() ([]SocketInfo, error) {
 		all = append(all, info)
 	}
 	return all, err
+}
+
+// Handoffs is how many frames each worker has given to others.
+func (e *Engine) Handoffs() []uint64 {
+	n := make([]uint64, len(e.workers))
+	for i, w := range e.workers {
+		e.on(w, func() { n[i] = w.handed })
+	}
+	return n
 }

@@ -49,6 +49,7 @@ type worker struct {
 	in, out         []*spsc.Ring[parcel]   // by the other worker
 	homeIn, homeOut []*spsc.Ring[xsk.Addr] // by the other worker
 	woke            []bool
+	handed          uint64 // frames given to other workers
 
 	// Scratch, sized once.
 	descs     []xsk.Desc

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"picot.dev/picot/internal/agent"
+	"picot.dev/picot/internal/status"
 )
 
 // views are what "picot show" can print: where it comes from, and as a table.
@@ -95,7 +95,7 @@ func ask(ctx context.Context, runDir, path string) ([]byte, error) {
 }
 
 func printPorts(w io.Writer, body []byte) error {
-	var s agent.Status
+	var s status.Status
 	if err := json.Unmarshal(body, &s); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func printPorts(w io.Writer, body []byte) error {
 }
 
 func printFDB(w io.Writer, body []byte) error {
-	var s []agent.FDBStatus
+	var s []status.FDBEntry
 	if err := json.Unmarshal(body, &s); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func printFDB(w io.Writer, body []byte) error {
 }
 
 func printNeighbors(w io.Writer, body []byte) error {
-	var s []agent.NeighborStatus
+	var s []status.Neighbor
 	if err := json.Unmarshal(body, &s); err != nil {
 		return err
 	}
@@ -138,12 +138,12 @@ func printNeighbors(w io.Writer, body []byte) error {
 }
 
 func printDrops(w io.Writer, body []byte) error {
-	var s agent.Status
+	var s status.Status
 	if err := json.Unmarshal(body, &s); err != nil {
 		return err
 	}
 	fmt.Fprintln(w, "DEVICE\tREASON\tFRAMES")
-	row := func(device string, t agent.Traffic) {
+	row := func(device string, t status.Traffic) {
 		reasons := make([]string, 0, len(t.Drops))
 		for r := range t.Drops {
 			reasons = append(reasons, r)
@@ -177,7 +177,7 @@ func printDrops(w io.Writer, body []byte) error {
 }
 
 func printWorkers(w io.Writer, body []byte) error {
-	var s agent.Status
+	var s status.Status
 	if err := json.Unmarshal(body, &s); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func printWorkers(w io.Writer, body []byte) error {
 }
 
 func printNodes(w io.Writer, body []byte) error {
-	var s agent.Status
+	var s status.Status
 	if err := json.Unmarshal(body, &s); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func printNodes(w io.Writer, body []byte) error {
 }
 
 func printStatus(w io.Writer, body []byte) error {
-	var s agent.Status
+	var s status.Status
 	if err := json.Unmarshal(body, &s); err != nil {
 		return err
 	}

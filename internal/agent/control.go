@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"picot.dev/picot/fastpath/table"
+	"picot.dev/picot/internal/status"
 )
 
 // serve answers on the control socket: HTTP with JSON bodies.
@@ -41,7 +42,7 @@ func (a *Agent) serve(ctx context.Context) (stop func(), err error) {
 func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
-		var s Status
+		var s status.Status
 		if a.answers(w, r, func() { s = a.status() }) {
 			reply(w, http.StatusOK, s)
 		}
