@@ -42,15 +42,16 @@ func (w *Walk) route(s *table.Snapshot, p *table.Port, f *Frame) {
 		})
 		return
 	}
-	mac, gateway := n.MAC(), s.Networks[p.Net].Gateway.MAC
-	saved := packet.MAC(b[6:12])
-	*(*packet.MAC)(b[0:6]) = mac
-	*(*packet.MAC)(b[6:12]) = gateway
-	decrement(b, l)
+	// Delivered first and rewritten in place afterwards: neither the target, the
+	// flow's hash nor a checksum depends on what changes, and an ICMP error
+	// must quote, and go back to, the frame as it came.
 	w.deliver(s, p, f, target)
-	if f.Verdict == Dropped && !f.Reply && f.Off+f.Len <= len(f.Buf) {
-		*(*packet.MAC)(b[6:12]) = saved
+	if f.Verdict == Dropped {
+		return
 	}
+	*(*packet.MAC)(b[0:6]) = n.MAC()
+	*(*packet.MAC)(b[6:12]) = s.Networks[p.Net].Gateway.MAC
+	decrement(b, l)
 }
 
 func (w *Walk) ownAddress(s *table.Snapshot, p *table.Port, ip packet.IP) bool {

@@ -36,7 +36,7 @@ func (w *Walk) secureResolution(p *table.Port, b []byte, l *packet.Layout) DropR
 	if arpnd.Parse(b, l, m) != arpnd.OK {
 		return ReasonNone // the ARP/ND step names the fault
 	}
-	if m.HasLLAO && m.Op != arpnd.Redirect && m.SenderMAC != p.MAC {
+	if m.ShaMismatch || m.HasLLAO && m.Op != arpnd.Redirect && m.SenderMAC != p.MAC {
 		return ReasonSpoofedMAC
 	}
 	if m.Op == arpnd.RARP {

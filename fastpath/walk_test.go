@@ -395,3 +395,42 @@ func TestWalkDoesNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// TestGatewayErrorsGoToTheSender: routed frames that are too long are answered
+// to the station that sent them, not to the gateway itself.
+func TestGatewayErrorsGoToTheSender(t *testing.T) {
+	n := fullNode(t)
+	s := n.Snapshot()
+	w := NewWalk(16, Limits{})
+	long := serialize(t, ether(gwA, macA, layers.EthernetTypeIPv4), ip4(ipA, ipD, layers.IPProtocolUDP), gopacket.Payload(make([]byte, 1460)))
+	f := walk1(t, s, s.Ports[n.portA.Index()], w, walkCase{frame: long})
+	if f.Reason != ReasonTooBig || !f.Reply {
+		t.Fatalf("%v %v reply=%t", f.Verdict, f.Reason, f.Reply)
+	}
+	b := f.bytes()
+	if dst, src := packet.MAC(b[0:6]), packet.MAC(b[6:12]); dst != macA || src != gwA {
+		t.Errorf("error from %v to %v", src, dst)
+	}
+	if quoted := b[14+20+8:]; quoted[8] != long[14+8] {
+		t.Errorf("quoted TTL %d, sent %d", quoted[8], long[14+8])
+	}
+}
+
+func TestGatewayRewritesWhatItRoutes(t *testing.T) {
+	n := fullNode(t)
+	s := n.Snapshot()
+	w := NewWalk(16, Limits{})
+	for _, to := range []packet.MAC{macB, macD} {
+		ip := map[packet.MAC]string{macB: "10.0.0.11", macD: "10.0.0.13"}[to]
+		frame := serialize(t, ether(gwA, macA, layers.EthernetTypeIPv4), ip4(ipA, addr(ip), layers.IPProtocolUDP), gopacket.Payload([]byte{0, 1, 0, 2, 0, 8, 0, 0}))
+		f := walk1(t, s, s.Ports[n.portA.Index()], w, walkCase{frame: frame})
+		b := f.bytes()
+		if f.Verdict == Remote {
+			b = b[srv6.BaseOverhead:]
+		}
+		h := packet.IPv4(b[14:])
+		if packet.MAC(b[0:6]) != to || packet.MAC(b[6:12]) != gwA || h.TTL() != 63 || packet.Fold(packet.Sum(h[:20])) != 0xffff {
+			t.Errorf("%v: routed frame %x", f.Verdict, b[:34])
+		}
+	}
+}
