@@ -23,7 +23,8 @@ type mirrorer struct {
 	session uint64
 	audited time.Time
 
-	last atomic.Pointer[mirrorPass]
+	last  atomic.Pointer[mirrorPass]
+	ready atomic.Bool // a first pass has been made
 }
 
 // mirrorPass is what the last pass saw, for Status; by source port.
@@ -88,6 +89,9 @@ func (m *mirrorer) reconcile(ctx context.Context, _ bool) error {
 		refused = nil
 	}
 	c.health.set("mirror", refused)
+	if !m.ready.Swap(true) {
+		c.topology.loop.kick()
+	}
 	m.last.Store(&mirrorPass{m.mirror.GroupTotals(in), time.Now()})
 	if !began.IsZero() && written > 0 {
 		keepMax(&c.counters.MirrorLag, &c.counters.MirrorLagMax, int64(time.Since(began)))

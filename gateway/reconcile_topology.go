@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,8 @@ type driven struct {
 	cancel  context.CancelFunc
 	again   chan struct{} // the switch was reset: apply again whatever was applied
 }
+
+var errMirrorFirst = errors.New("the flows wait until bindings are mirrored")
 
 func newTopologist(c *Controller) *topologist {
 	t := &topologist{c: c, book: static.NewBook(c.cfg.Node), bridges: map[string]*driven{}}
@@ -155,6 +158,12 @@ func (t *topologist) tooYoung(state topology.State) error {
 
 // flows brings every bridge to its flows. One bridge that fails does not stop the others.
 func (t *topologist) flows(ctx context.Context, view ovsView, state topology.State, periodic bool) error {
+	if t.c.cfg.DisableUDNARPNDPFlood && !t.c.mirror.ready.Load() {
+		// taking the fan-out away before the mirror works would leave the followers without both
+		t.c.health.set("flows", fmt.Errorf("%w: %w", errMirrorFirst, cmp.Or(t.c.sb.Err(), errors.New("its first pass is under way"))))
+		return nil
+	}
+	t.c.health.set("flows", nil)
 	var errs []error
 	want := map[string]bool{}
 	for _, g := range state.Groups {

@@ -116,6 +116,11 @@ func where(column string, v any) []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition(column, ovsdb.ConditionEqual, v)}
 }
 
+// everywhere holds for every row; libovsdb leaves out an empty condition, which the server refuses.
+func everywhere() []ovsdb.Condition {
+	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionNotEqual, ovsdb.UUID{GoUUID: "00000000-0000-0000-0000-000000000000"})}
+}
+
 // AddBridge makes a bridge with an uplink port named phys.
 func (s *Site) AddBridge(name, phys string) error {
 	_, err := s.Do(db.OpenVSwitch,
@@ -123,7 +128,7 @@ func (s *Site) AddBridge(name, phys string) error {
 		ovsdb.Operation{Op: "insert", Table: "Port", UUIDName: "p", Row: ovsdb.Row{"name": phys, "interfaces": named("i")}},
 		ovsdb.Operation{Op: "insert", Table: "Bridge", UUIDName: "b", Row: ovsdb.Row{"name": name, "ports": named("p"),
 			"other_config": text("hwaddr", MAC), "external_ids": text("bridge-uplink", phys)}},
-		ovsdb.Operation{Op: "mutate", Table: "Open_vSwitch", Mutations: add("bridges", named("b")), Where: []ovsdb.Condition{}})
+		ovsdb.Operation{Op: "mutate", Table: "Open_vSwitch", Mutations: add("bridges", named("b")), Where: everywhere()})
 	return err
 }
 
@@ -131,7 +136,7 @@ func (s *Site) port() int { s.ofport++; return s.ofport }
 
 // Map sets ovn-bridge-mappings: "physnet:br-ex".
 func (s *Site) Map(mappings string) error {
-	_, err := s.Do(db.OpenVSwitch, ovsdb.Operation{Op: "update", Table: "Open_vSwitch", Where: []ovsdb.Condition{},
+	_, err := s.Do(db.OpenVSwitch, ovsdb.Operation{Op: "update", Table: "Open_vSwitch", Where: everywhere(),
 		Row: ovsdb.Row{"external_ids": text("system-id", "chassis-"+s.Node, "ovn-bridge-mappings", mappings)}})
 	return err
 }
@@ -317,7 +322,7 @@ func (s *Site) PutStatic(port, ip, mac string, override bool) error {
 
 // Delete removes rows of a table of a database where a column has a value; "" removes all.
 func (s *Site) Delete(database, table, column string, v any) (int, error) {
-	cond := []ovsdb.Condition{}
+	cond := everywhere()
 	if column != "" {
 		cond = where(column, v)
 	}
