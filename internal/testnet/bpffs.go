@@ -16,6 +16,7 @@ import (
 func BPFFS(t testing.TB) string {
 	t.Helper()
 	RequireRoot(t)
+	sweepOnce()
 	dir, err := os.MkdirTemp("", fmt.Sprintf("%s-%d-bpffs-", prefix, os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +37,7 @@ func BPFFS(t testing.TB) string {
 	return dir
 }
 
-// mounts lists this process's bpffs mounts that are still there.
+// mounts lists the directories made by any run of BPFFS that are still mounted.
 func mounts() []string {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
@@ -45,7 +46,7 @@ func mounts() []string {
 	defer f.Close()
 	var found []string
 	for s := bufio.NewScanner(f); s.Scan(); {
-		if fields := strings.Fields(s.Text()); len(fields) > 1 && ownerPID(filepath.Base(fields[1])) == os.Getpid() {
+		if fields := strings.Fields(s.Text()); len(fields) > 1 && ownerPID(filepath.Base(fields[1])) > 0 {
 			found = append(found, fields[1])
 		}
 	}

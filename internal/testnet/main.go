@@ -66,7 +66,9 @@ func Leftovers(before FDs, within time.Duration) []string {
 			}
 		}
 		for _, dir := range mounts() {
-			left = append(left, "mount "+dir)
+			if ownerPID(filepath.Base(dir)) == os.Getpid() {
+				left = append(left, "mount "+dir)
+			}
 		}
 		if len(left) == 0 || time.Now().After(deadline) {
 			slices.Sort(left)

@@ -221,12 +221,18 @@ func (n *NS) Addr(t testing.TB, link string, cidrs ...string) {
 
 var sweepOnce = sync.OnceFunc(sweepDead)
 
-// sweepDead deletes namespaces that dead test processes left.
+// sweepDead deletes what dead test processes left. Another test binary may sweep
+// the same at the same time: no error matters here.
 func sweepDead() {
 	for _, name := range namespaces() {
 		if pid := ownerPID(name); pid > 0 && !alive(pid) {
-			// Another test binary may sweep the same one: no error matters here.
 			_ = exec.Command("ip", "netns", "delete", name).Run()
+		}
+	}
+	for _, dir := range mounts() {
+		if !alive(ownerPID(filepath.Base(dir))) {
+			_ = unix.Unmount(dir, unix.MNT_DETACH)
+			_ = os.Remove(dir)
 		}
 	}
 }

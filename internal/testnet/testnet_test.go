@@ -113,10 +113,20 @@ func TestSweepDead(t *testing.T) {
 	if out, err := exec.Command("ip", "netns", "add", gone).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	dir := filepath.Join(t.TempDir(), prefix+"-"+strconv.Itoa(dead.Process.Pid)+"-bpffs-1")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
 	mine := New(t, "mine")
 	sweepDead()
 	if _, err := os.Stat(filepath.Join(runDir, gone)); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", gone, err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", dir, err)
 	}
 	if _, err := os.Stat(mine.Path()); err != nil {
 		t.Errorf("a living process's namespace was swept: %v", err)
