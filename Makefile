@@ -1,7 +1,7 @@
 # Targets are for a Debian 12 machine as root; scripts/install-deps says what
 # it installs and why.
 GO ?= go
-STATICCHECK = honnef.co/go/tools/cmd/staticcheck@2026.1
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 PACKAGES = ./...
 
 .PHONY: build test demo lint generate check-generated bench cover clean deps

@@ -38,6 +38,10 @@ func (w *Walk) fromPort(s *table.Snapshot, p *table.Port, f *Frame, target table
 		f.drop(ReasonMalformed)
 		return
 	}
+	if l.ChainBroken {
+		f.drop(ReasonMalformed) // ND could hide behind headers nobody walks
+		return
+	}
 	src := mac48(b[6:14])
 	if src&groupBit != 0 || src == 0 {
 		f.drop(ReasonSourceMAC)

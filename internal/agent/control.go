@@ -43,7 +43,7 @@ func (a *Agent) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		var s status.Status
-		if a.answers(w, r, func() { s = a.status() }) {
+		if a.answers(w, r, func() { s = a.status(true) }) {
 			reply(w, http.StatusOK, s)
 		}
 	})
@@ -59,6 +59,12 @@ func (a *Agent) handler() http.Handler {
 			reply(w, http.StatusOK, neighborStatus(s))
 		}
 	})
+	a.health(mux)
+	return mux
+}
+
+// health adds /livez, which needs the loop to answer, and /readyz.
+func (a *Agent) health(mux *http.ServeMux) {
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
 		if a.answers(w, r, func() {}) {
 			reply(w, http.StatusOK, map[string]bool{"live": true})
@@ -75,7 +81,6 @@ func (a *Agent) handler() http.Handler {
 		}
 		reply(w, code, map[string]any{"ready": len(waiting) == 0, "waiting": waiting})
 	})
-	return mux
 }
 
 // answers runs f in the loop and reports whether it ran.

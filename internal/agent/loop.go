@@ -125,6 +125,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, a.close())
 	}
+	stopMetrics, err := a.serveMetrics()
+	if err != nil {
+		stop()
+		return errors.Join(err, a.close())
+	}
 	wait, err := a.watch(ctx)
 	if err == nil {
 		a.log.Info("picot agent runs", "node", a.config.NodeName, "workers", a.config.Workers,
@@ -134,6 +139,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	cancel()
 	wait()
+	stopMetrics()
 	stop()
 	return errors.Join(err, a.close())
 }
@@ -176,7 +182,7 @@ func (a *Agent) watch(ctx context.Context) (wait func(), err error) {
 	})
 	source("route watch", func() error {
 		for {
-			if err := routes.Watch(ctx, nil, nil, a.routes); ctx.Err() != nil {
+			if err := routes.Watch(ctx, nil, a.nodes.resolver.Relevant, a.routes); ctx.Err() != nil {
 				return nil
 			} else if err != nil {
 				a.log.Warn("route watch restarts", "error", err)

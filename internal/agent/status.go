@@ -42,8 +42,9 @@ func addKernel(t *status.Traffic, p *xdp.Program, sockets []fastpath.SocketInfo,
 	}
 }
 
-// status gathers everything. In the loop's goroutine only.
-func (a *Agent) status() status.Status {
+// status gathers everything. In the loop's goroutine only. Counting the frames
+// stops the workers for a moment, so that is only done when asked for.
+func (a *Agent) status(countFrames bool) status.Status {
 	s := status.Status{
 		Node: a.config.NodeName, Snapshot: a.published, Applies: a.applies, Problems: slices.Clone(a.problems),
 		FDBSize: len(a.tables.state.FDB), Neighbors: len(a.tables.state.Neighbors),
@@ -61,8 +62,9 @@ func (a *Agent) status() status.Status {
 	for i, n := range a.engine.Beats() {
 		s.Workers = append(s.Workers, status.Worker{Worker: i, Rounds: n, Sockets: perWorker[i], HandedOver: handed[i]})
 	}
-	c := a.engine.Audit()
-	s.Frames = status.Frames{Total: c.Total(), Free: c.Free, Fill: c.Fill, Batch: c.Batch, TX: c.TX, Handoff: c.Handoff}
+	if countFrames {
+		s.Frames = frames(a.engine.Audit())
+	}
 	a.portStatus(&s, sockets)
 	a.uplinkStatus(&s, sockets)
 	a.nodeStatus(&s)
@@ -73,6 +75,10 @@ func (a *Agent) status() status.Status {
 	s.Waiting = a.waiting()
 	s.Ready = len(s.Waiting) == 0
 	return s
+}
+
+func frames(c fastpath.Census) status.Frames {
+	return status.Frames{Total: c.Total(), Free: c.Free, Fill: c.Fill, Batch: c.Batch, TX: c.TX, Handoff: c.Handoff}
 }
 
 func (a *Agent) portStatus(s *status.Status, sockets []fastpath.SocketInfo) {
