@@ -28,6 +28,7 @@ type Agent struct {
 	ports  *ports
 	ups    *uplinks
 	nodes  *nodes
+	repair *repair
 	kernel *routes.Netlink
 
 	// Gates: nothing is touched before each source said everything once.
@@ -103,10 +104,11 @@ func New(c Config) (*Agent, error) {
 	for i, name := range c.Uplinks {
 		a.ups.all = append(a.ups.all, &uplink{name: name, number: i})
 	}
+	a.repair = newRepair(&a.config, engine, a.tables, a.ports)
 	a.nodes = &nodes{
 		config: &a.config, tables: a.tables, uplinks: a.ups, log: c.Log,
 		resolver: routes.NewResolver(kernel, c.Owner), driver: routes.NewDriver(kernel, c.Owner),
-		said: map[string]string{}, pathMTUs: map[string]pathMTU{},
+		said: map[string]string{}, narrow: map[string]string{}, pathMTUs: map[string]pathMTU{},
 	}
 	return a, nil
 }
@@ -279,6 +281,7 @@ func (a *Agent) dirty() bool {
 }
 
 func (a *Agent) onDesired(u manifestsUpdate) {
+	a.repair.onDesired(time.Now(), u.delta)
 	a.tables.apply(u.delta)
 	a.desiredIn = true
 	a.ports.dirty, a.ups.dirty, a.nodes.dirty = true, true, true
@@ -334,6 +337,7 @@ func (a *Agent) apply(ctx context.Context, now time.Time) (next time.Time) {
 	soonest(a.ports.sync(now))
 	soonest(a.nodes.sync(now))
 	a.publish(ctx)
+	soonest(a.repair.sync(now))
 	if !a.swept {
 		if err := a.ports.sweep(); err != nil {
 			a.log.Error("left-over pins", "error", err)

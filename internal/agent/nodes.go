@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"picot.dev/picot/fastpath"
 	"picot.dev/picot/fastpath/srv6"
 	"picot.dev/picot/fastpath/table"
+	"picot.dev/picot/icmperr"
 	"picot.dev/picot/internal/routes"
 )
 
@@ -26,6 +28,7 @@ type nodes struct {
 
 	dirty    bool
 	said     map[string]string // node -> last trouble told
+	narrow   map[string]string // node -> what its way is too narrow for
 	pathMTUs map[string]pathMTU
 }
 
@@ -103,6 +106,7 @@ func (n *nodes) sync(now time.Time) (next time.Time) {
 		if _, ok := targets[name]; !ok {
 			delete(n.tables.hops, name)
 			delete(n.pathMTUs, name)
+			delete(n.narrow, name)
 			n.complain("node "+name, nil)
 		}
 	}
@@ -117,6 +121,7 @@ func (n *nodes) sync(now time.Time) (next time.Time) {
 			r.pathMTU = p.mtu
 			soonest(p.until)
 		}
+		n.checkWidth(name, r)
 		n.reached(name, r)
 	}
 	return next
@@ -148,6 +153,27 @@ func (n *nodes) hops(name string, res routes.Result) []table.NextHop {
 		}
 	}
 	return out
+}
+
+// checkWidth notes a way that cannot carry the smallest IPv6 MTU: a sender would
+// ignore a Packet Too Big below 1280 (RFC 8201 section 4), so nobody could tell
+// it, and long packets would vanish.
+func (n *nodes) checkWidth(name string, r reach) {
+	delete(n.narrow, name)
+	has6 := false
+	for _, network := range n.tables.state.Networks {
+		has6 = has6 || network.Has6()
+	}
+	for _, h := range r.hops {
+		mtu := h.MTU
+		if r.pathMTU != 0 {
+			mtu = min(mtu, r.pathMTU)
+		}
+		need := icmperr.MinMTU6 + h.Encap.Overhead()
+		if has6 && mtu < need {
+			n.narrow[name] = fmt.Sprintf("node %s: underlay MTU %d: networks with IPv6 prefixes need %d (%d for tagged frames): raise it", name, mtu, need, need+4)
+		}
+	}
 }
 
 // reached tells the tables, if anything is different.

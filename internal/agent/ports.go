@@ -137,6 +137,16 @@ func (p *ports) sync(now time.Time) (next time.Time) {
 	return next
 }
 
+// has says whether a port index is an attached port's.
+func (p *ports) has(index int) bool {
+	for _, a := range p.attached {
+		if a.entry.ID.Index() == index && a.sockets {
+			return true
+		}
+	}
+	return false
+}
+
 func (p *ports) fail(now time.Time, name string, err error) {
 	b := p.retry[name]
 	if b == nil {

@@ -71,6 +71,9 @@ func (a *Agent) status(countFrames bool) status.Status {
 	for _, err := range a.tables.failures {
 		s.Problems = append(s.Problems, err.Error())
 	}
+	for _, text := range a.nodes.narrow {
+		s.Problems = append(s.Problems, text)
+	}
 	slices.Sort(s.Problems)
 	s.Waiting = a.waiting()
 	s.Ready = len(s.Waiting) == 0
