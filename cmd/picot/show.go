@@ -1,15 +1,10 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -17,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"picot.dev/picot/internal/control"
 	"picot.dev/picot/internal/status"
 )
 
@@ -43,7 +39,7 @@ func showCommand() *cobra.Command {
 		cmd.AddCommand(&cobra.Command{
 			Use: v.name, Short: "Show " + v.short, Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				body, err := ask(cmd.Context(), runDir, v.path)
+				body, err := control.Get(cmd.Context(), runDir, v.path)
 				if err != nil {
 					return err
 				}
@@ -66,32 +62,6 @@ func showCommand() *cobra.Command {
 		})
 	}
 	return cmd
-}
-
-// ask gets a path from the agent's control socket.
-func ask(ctx context.Context, runDir, path string) ([]byte, error) {
-	socket := filepath.Join(runDir, "picot.sock")
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := client.Do(req)
-	if errors.Is(err, os.ErrNotExist) || err != nil && strings.Contains(err.Error(), "connection refused") {
-		return nil, fmt.Errorf("no agent answers at %s: start one, or give its --run-dir", socket)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("agent at %s: %s", socket, strings.TrimSpace(string(body)))
-	}
-	return body, err
 }
 
 func printPorts(w io.Writer, body []byte) error {

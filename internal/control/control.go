@@ -1,0 +1,68 @@
+// Package control asks a running agent over its control socket: HTTP with JSON
+// bodies, as internal/agent serves it. Safe for concurrent use; it keeps no
+// connection.
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"picot.dev/picot/internal/status"
+)
+
+// ErrNoAgent is wrapped by the error of a question nobody answers.
+var ErrNoAgent = errors.New("no agent answers")
+
+// Socket is the control socket of the agent with that --run-dir.
+func Socket(runDir string) string { return filepath.Join(runDir, "picot.sock") }
+
+// Get asks the agent with that --run-dir for a path, such as /status, and
+// returns the body of its answer.
+func Get(ctx context.Context, runDir, path string) ([]byte, error) {
+	socket := Socket(runDir)
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := client.Do(req)
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("%w at %s: start one, or give its --run-dir", ErrNoAgent, socket)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("agent at %s: %s", socket, strings.TrimSpace(string(body)))
+	}
+	return body, err
+}
+
+// Status asks for everything the agent tells about itself.
+func Status(ctx context.Context, runDir string) (status.Status, error) {
+	var s status.Status
+	body, err := Get(ctx, runDir, "/status")
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(body, &s); err != nil {
+		return s, fmt.Errorf("agent at %s: %w", Socket(runDir), err)
+	}
+	return s, nil
+}
