@@ -104,12 +104,26 @@ func (r *rig) read() bridge.State {
 	return s
 }
 
-// same fails the test unless two sets hold the same flows.
+// same fails the test unless two sets hold the same flows, and shows those only one has.
 func same(t *testing.T, what string, got, want flows.Set) {
 	t.Helper()
-	a, b := sorted(got), sorted(want)
-	if a.String() != b.String() {
-		t.Errorf("%s:\n--- got\n%s--- want\n%s", what, a, b)
+	count := map[flows.Flow]int{}
+	for _, f := range got {
+		count[f]++
+	}
+	for _, f := range want {
+		count[f]--
+	}
+	var unexpected, missing flows.Set
+	for f, n := range count {
+		if n > 0 {
+			unexpected = append(unexpected, f)
+		} else if n < 0 {
+			missing = append(missing, f)
+		}
+	}
+	if len(unexpected)+len(missing) > 0 {
+		t.Errorf("%s:\n--- unexpected\n%s--- missing\n%s", what, sorted(unexpected), sorted(missing))
 	}
 }
 

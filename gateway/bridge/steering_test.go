@@ -275,7 +275,9 @@ func TestFiveHundredPatchPorts(t *testing.T) {
 			t.Errorf("unchanged input: %d added, %d replaced", len(c.Added), len(c.Replaced))
 		}
 	})
-	same(t, "own flows", r.read().Own, set)
+	if !carries(r.read(), set) {
+		t.Error("the bridge does not carry the rendered set")
+	}
 	if got, text := r.Trace("br-ex", arpReply(in.Uplink.OFPort)); got != want || strings.Count(text, `bridge("br-int")`) != 1 {
 		t.Errorf("%d resubmits with 500 networks, %d with 10; br-int entered %d times", got, want, strings.Count(text, `bridge("br-int")`))
 	}
