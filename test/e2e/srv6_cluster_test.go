@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"picot.dev/picot/internal/lab"
+	"picot.dev/picot/internal/status"
+	"picot.dev/picot/internal/testnet"
+)
+
+// cluster is a lab for one test. Its end checks that no frame got lost.
+type cluster struct {
+	*lab.Lab
+	t   *testing.T
+	ctx context.Context
+}
+
+// newCluster makes a lab without nodes that has network red.
+func newCluster(t *testing.T, underlay lab.Underlay) *cluster {
+	t.Helper()
+	testnet.RequireTool(t, "ip", "nsenter", "sysctl", "ping", "ethtool")
+	c := &cluster{Lab: newLab(t, underlay), t: t, ctx: within(t, 3*time.Minute)}
+	c.must(c.AddNetwork("red", 100, []string{"10.0.0.0/24", "fd00:10::/64"}, "mtu: 1446"))
+	return c
+}
+
+// fourPods adds two nodes with two pods each, starts the agents and waits.
+func fourPods(t *testing.T, o ...lab.NodeOptions) *cluster {
+	t.Helper()
+	c := newCluster(t, lab.Routed)
+	o = append(o, lab.NodeOptions{}, lab.NodeOptions{})
+	for i := range 2 {
+		n := c.node(o[i])
+		c.pod(n, 2*i+1)
+		c.pod(n, 2*i+2)
+	}
+	c.start(2)
+	return c
+}
+
+func (c *cluster) must(err error) {
+	c.t.Helper()
+	must(c.t, err)
+}
+
+func (c *cluster) node(o lab.NodeOptions) *lab.Node {
+	c.t.Helper()
+	n, err := c.AddNode(o)
+	c.must(err)
+	return n
+}
+
+// pod adds pod<number> with MAC 02:..:<number> and the addresses .1<number>.
+func (c *cluster) pod(n *lab.Node, number int) *lab.Pod {
+	c.t.Helper()
+	p, err := c.AddPod(podOptions(n, number))
+	c.must(err)
+	return p
+}
+
+func podOptions(n *lab.Node, number int) lab.PodOptions {
+	return lab.PodOptions{
+		Name: fmt.Sprintf("pod%d", number), Node: n, Network: "red", MAC: fmt.Sprintf("02:00:00:00:00:%02x", number),
+		Addresses: []string{fmt.Sprintf("10.0.0.1%d", number), fmt.Sprintf("fd00:10::1%d", number)}, Segment: 7,
+	}
+}
+
+// start starts every agent and waits until it has that many ports.
+func (c *cluster) start(ports int) {
+	c.t.Helper()
+	for _, n := range c.agents() {
+		c.must(n.Start(c.ctx))
+	}
+	for _, n := range c.agents() {
+		c.must(n.WaitReady(c.ctx, ports))
+	}
+}
+
+// agents are the nodes with an agent: the plain ones route nothing by picot.
+func (c *cluster) agents() []*lab.Node {
+	var all []*lab.Node
+	for _, n := range c.Nodes() {
+		if !plain[n.Name] {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// plain names the nodes of tests that run without an agent.
+var plain = map[string]bool{"linux": true}
+
+func (c *cluster) status(n *lab.Node) status.Status {
+	c.t.Helper()
+	s, err := n.Status(c.ctx)
+	c.must(err)
+	return s
+}
+
+func portOf(t *testing.T, s status.Status, device string) status.Port {
+	t.Helper()
+	for _, p := range s.Ports {
+		if p.Device == device {
+			return p
+		}
+	}
+	t.Fatalf("no port %s in the status", device)
+	return status.Port{}
+}
+
+// account holds the books of every port of every node, since its start.
+func (c *cluster) account() {
+	c.t.Helper()
+	for _, n := range c.agents() {
+		if _, err := n.Account(c.ctx, lab.Sample{}); err != nil {
+			c.t.Errorf("accounting: %v", err)
+		}
+	}
+}
+
+var lossPattern = regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`)
+
+// ping runs ping in a pod and wants every echo back.
+func (c *cluster) ping(from *lab.Pod, args ...string) {
+	c.t.Helper()
+	out, err := from.Run(c.ctx, "ping", append([]string{"-q"}, args...)...)
+	m := lossPattern.FindStringSubmatch(out)
+	if err != nil || m == nil || m[1] != m[2] || strings.Contains(out, "duplicates") || strings.Contains(out, "errors") {
+		c.t.Errorf("%s: ping %v: %v\n%s", from.Name, args, err, out)
+	}
+}
+
+// commander is a node or a pod.
+type commander interface {
+	Command(ctx context.Context, name string, args ...string) *exec.Cmd
+}
+
+// underlay runs commands in the namespace between the nodes.
+type underlay struct{ netns string }
+
+func (u underlay) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + u.netns, "--", name}, args...)...)
+}
+
+func (c *cluster) underlay() underlay { return underlay{c.UnderlayNetns()} }
+
+// dump is a running tcpdump.
+type dump struct {
+	c      *cluster
+	File   string
+	cmd    *exec.Cmd
+	stderr *lockedBuffer
+}
+
+// lockedBuffer may be read while a command still writes to it.
+type lockedBuffer struct {
+	mu  chan struct{}
+	buf bytes.Buffer
+}
+
+func newLockedBuffer() *lockedBuffer { return &lockedBuffer{mu: make(chan struct{}, 1)} }
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu <- struct{}{}
+	defer func() { <-b.mu }()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu <- struct{}{}
+	defer func() { <-b.mu }()
+	return b.buf.String()
+}
+
+// dump starts a tcpdump on a device and waits until it listens.
+func (c *cluster) dump(where commander, device string, filter ...string) *dump {
+	c.t.Helper()
+	testnet.RequireTool(c.t, "tcpdump", "tshark")
+	k := &dump{c: c, File: filepath.Join(c.t.TempDir(), "capture.pcap"), stderr: newLockedBuffer()}
+	args := append([]string{"-i", device, "-U", "-n", "-B", "16384", "--immediate-mode", "-Z", "root", "-w", k.File}, filter...)
+	k.cmd = where.Command(c.ctx, "tcpdump", args...)
+	k.cmd.Stderr = k.stderr
+	c.must(k.cmd.Start())
+	c.t.Cleanup(func() {
+		if k.cmd.ProcessState == nil {
+			_ = k.cmd.Process.Kill()
+			_ = k.cmd.Wait()
+		}
+	})
+	eventually(c.t, 10*time.Second, "tcpdump on "+device, func() error {
+		if s := k.stderr.String(); !strings.Contains(s, "listening on") {
+			return fmt.Errorf("it says %q", s)
+		}
+		return nil
+	})
+	return k
+}
+
+// stop ends the capture; the file is whole afterwards.
+func (k *dump) stop() {
+	k.c.t.Helper()
+	if k.cmd.ProcessState != nil {
+		return
+	}
+	// A few frames may still be in its ring.
+	time.Sleep(200 * time.Millisecond)
+	k.c.must(k.cmd.Process.Signal(os.Interrupt))
+	if err := k.cmd.Wait(); err != nil {
+		k.c.t.Fatalf("tcpdump: %v: %s", err, k.stderr.String())
+	}
+	if m := regexp.MustCompile(`(\d+) packets dropped by kernel`).FindStringSubmatch(k.stderr.String()); m == nil || m[1] != "0" {
+		k.c.t.Errorf("the capture is not whole: %s", k.stderr.String())
+	}
+}
+
+// tshark stops the capture and reads fields of the frames that match, a row a
+// frame, a tab between fields and commas between several values of one.
+func (k *dump) tshark(filter string, fields ...string) [][]string {
+	k.c.t.Helper()
+	k.stop()
+	args := []string{"-r", k.File, "-n", "-o", "sctp.checksum:CRC32C", "-o", "ip.check_checksum:TRUE",
+		"-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-T", "fields"}
+	if filter != "" {
+		args = append(args, "-Y", filter)
+	}
+	for _, f := range fields {
+		args = append(args, "-e", f)
+	}
+	cmd := exec.CommandContext(k.c.ctx, "tshark", args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		k.c.t.Fatalf("tshark %v: %v: %s", args, err, stderr.String())
+	}
+	var rows [][]string
+	for line := range strings.Lines(stdout.String()) {
+		rows = append(rows, strings.Split(strings.TrimRight(line, "\n"), "\t"))
+	}
+	return rows
+}
+
+func atoi(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.ParseInt(strings.TrimSpace(s), 0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
