@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,9 +38,20 @@ func (n *Node) Sample(ctx context.Context) (Sample, error) {
 	if err != nil {
 		return Sample{}, err
 	}
+	var names []string
+	for _, r := range rows(s) {
+		names = append(names, r.device)
+	}
+	devices, err := n.Devices(ctx, names...)
+	return Sample{Status: s, Devices: devices}, err
+}
+
+// Devices reads the kernel's counters of those of the devices that are there;
+// it needs no agent.
+func (n *Node) Devices(ctx context.Context, names ...string) (map[string]Device, error) {
 	links, err := n.Command(ctx, "ip", "-s", "-j", "link").Output()
 	if err != nil {
-		return Sample{}, fmt.Errorf("node %s: ip link: %w", n.Name, err)
+		return nil, fmt.Errorf("node %s: ip link: %w", n.Name, err)
 	}
 	var parsed []struct {
 		Index int    `json:"ifindex"`
@@ -49,24 +61,20 @@ func (n *Node) Sample(ctx context.Context) (Sample, error) {
 		} `json:"stats64"`
 	}
 	if err := json.Unmarshal(links, &parsed); err != nil {
-		return Sample{}, fmt.Errorf("node %s: ip link: %w", n.Name, err)
+		return nil, fmt.Errorf("node %s: ip link: %w", n.Name, err)
 	}
-	all := Sample{Status: s, Devices: map[string]Device{}}
-	watched := map[string]bool{}
-	for _, r := range rows(s) {
-		watched[r.device] = true
-	}
+	all := map[string]Device{}
 	for _, l := range parsed {
-		if !watched[l.Name] {
+		if !slices.Contains(names, l.Name) {
 			continue
 		}
 		d := Device{Index: l.Index, TXPackets: l.Stats.TX.Packets}
 		out, err := n.Command(ctx, "ethtool", "-S", l.Name).Output()
 		if err != nil {
-			return Sample{}, fmt.Errorf("node %s: ethtool -S %s: %w", n.Name, l.Name, err)
+			return nil, fmt.Errorf("node %s: ethtool -S %s: %w", n.Name, l.Name, err)
 		}
 		d.ethtool(string(out))
-		all.Devices[l.Name] = d
+		all[l.Name] = d
 	}
 	return all, nil
 }
