@@ -27,6 +27,8 @@ type Options struct {
 	Bridge string
 	// Socket is the path of its OpenFlow management socket, e.g. /run/openvswitch/br-ex.mgmt.
 	Socket string
+	// Control is ovs-vswitchd's control socket; empty means the one beside Socket. See SetHost.
+	Control string
 	// Ofctl is the ovs-ofctl program; empty means the one in $PATH.
 	Ofctl string
 	// Timeout bounds each exchange with the switch; 0 means 10 s.
@@ -61,13 +63,15 @@ type Changes struct {
 	// StoodDown is set when another owner steers ARP/NDP itself, so that picot's steering flows
 	// were left out or taken back.
 	StoodDown bool
+	// Host is set when the static MAC entry of the host was written.
+	Host bool
 	// Missing lists ports whose NO_FLOOD bit was asked for but that the bridge does not have.
 	Missing []uint32
 }
 
 // Empty reports whether nothing was written to the switch.
 func (c Changes) Empty() bool {
-	return len(c.Added)+len(c.Replaced)+len(c.Deleted)+len(c.NoFlood) == 0
+	return len(c.Added)+len(c.Replaced)+len(c.Deleted)+len(c.NoFlood) == 0 && !c.Host
 }
 
 // Driver drives one bridge.
@@ -80,6 +84,7 @@ type Driver struct {
 	noFlood map[uint32]bool // likewise
 	placed  flows.Set       // what it left on the bridge: desired without what others hold
 	stood   bool            // the last Apply stood down
+	host    *flows.HostEntry
 }
 
 // New returns a driver. It does not touch the bridge.
@@ -129,11 +134,14 @@ func (d *Driver) reconcile(ctx context.Context) (Changes, error) {
 	set, clear, missing := bits(have.Ports, d.noFlood)
 	c.Missing = missing
 	if err := d.setBits(ctx, have.Ports, set, &c); err != nil {
-		return c, err
+		return written(c), err
+	}
+	if c.Host, err = d.bindHost(ctx); err != nil {
+		return written(c), err
 	}
 	if p.touches() {
 		if err := d.bundle(ctx, p.lines()); err != nil {
-			return Changes{NoFlood: c.NoFlood, Missing: missing}, err
+			return written(c), err
 		}
 	}
 	d.placed = p.placed
@@ -142,6 +150,11 @@ func (d *Driver) reconcile(ctx context.Context) (Changes, error) {
 	}
 	d.note(c)
 	return c, nil
+}
+
+// written is what was done before the flows failed.
+func written(c Changes) Changes {
+	return Changes{NoFlood: c.NoFlood, Host: c.Host, Missing: c.Missing}
 }
 
 // note logs a change of heart once, not every time it is confirmed.

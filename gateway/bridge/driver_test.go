@@ -48,6 +48,7 @@ func TestDriver(t *testing.T) {
 		{"LeftoversOfOtherModesAreRecognised", testLeftovers},
 		{"RedesignationMovesFlowsAndBits", testRedesignation},
 		{"DriftIsRepaired", testDrift},
+		{"HostEntryIsStatic", testHostEntry},
 		{"RecreatedPort", testRecreatedPort},
 		{"SwitchRestart", testSwitchRestart},
 		{"BackUnderReplaceFlows", testReplaceStress},
@@ -290,6 +291,38 @@ func testDrift(t *testing.T, r *rig) {
 	eventually(t, "a flow nobody asked for is gone", right)
 	r.Run("ovs-ofctl", "mod-port", "unix:"+r.Mgmt(r.bridge), follower, "flood")
 	eventually(t, "NO_FLOOD is set again", right)
+}
+
+// The bridge MAC is pinned to the host's port, whoever learned or pinned it elsewhere.
+func testHostEntry(t *testing.T, r *rig) {
+	in := r.input(true)
+	control := func(args ...string) string {
+		return r.Run("ovs-appctl", append([]string{"-t", filepath.Join(filepath.Dir(r.Mgmt("br-ex")), "ovs-vswitchd.ctl")}, args...)...)
+	}
+	pinned := func(port string, vlan int) bool {
+		return strings.Contains(control("fdb/show", "br-ex"), fmt.Sprintf("%5s  %4d  %s  static", port, vlan, ovn.NodeMAC))
+	}
+	control("fdb/add", "br-ex", "phys0", "0", ovn.NodeMAC)
+	if c := r.apply(in); !c.Host || !pinned("LOCAL", 0) {
+		t.Errorf("not pinned to LOCAL: %s", control("fdb/show", "br-ex"))
+	}
+	if c := r.apply(in); !c.Empty() {
+		t.Errorf("again: %+v", c)
+	}
+	dpu := r.input(true, func(in *flows.Input) { in.Role, in.Host, in.VLAN = flows.DPU, in.Patches[4].Port, 7 })
+	if c := r.apply(dpu); !c.Host || !pinned(fmt.Sprint(dpu.Host.OFPort), 7) {
+		t.Errorf("not pinned to the representor: %s", control("fdb/show", "br-ex"))
+	}
+	before := control("fdb/show", "br-ex")
+	overlay := r.input(true, func(in *flows.Input) { in.Mode = flows.Overlay })
+	if c := r.apply(overlay); c.Host || control("fdb/show", "br-ex") != before {
+		t.Errorf("overlay mode touched the MAC table: %s", control("fdb/show", "br-ex"))
+	}
+	gone := r.input(true, func(in *flows.Input) { in.Bridge, in.VLAN = "br-none", 9 })
+	r.driver.SetHost(flows.Host(gone))
+	if _, err := r.driver.Apply(t.Context(), flows.Render(in), nil); !errors.Is(err, bridge.ErrRejected) {
+		t.Errorf("a host port that does not exist: %v", err)
+	}
 }
 
 func testRecreatedPort(t *testing.T, r *rig) {

@@ -88,6 +88,7 @@ func (r *rig) ofport(iface string) uint32 {
 // apply renders and installs.
 func (r *rig) apply(in flows.Input) bridge.Changes {
 	r.t.Helper()
+	r.driver.SetHost(flows.Host(in))
 	c, err := r.driver.Apply(r.t.Context(), flows.Render(in), flows.NoFlood(in))
 	if err != nil {
 		r.t.Fatal(err)

@@ -3,6 +3,7 @@ package flows
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -92,7 +93,31 @@ func NoFlood(in Input) map[uint32]bool {
 	return bits
 }
 
-// Ingress returns the ports external frames come in by that have a number: the uplink, then
+// HostEntry is where the bridge MAC lives: what a static entry of the switch's MAC table holds.
+type HostEntry struct {
+	Port
+	VLAN uint16
+	MAC  net.HardwareAddr
+}
+
+// Host returns the static MAC entry the bridge should have, so that NORMAL reaches the host and
+// nobody else takes the shared MAC over: the bridge's own port, or a DPU's representor. In
+// overlay mode the other owner keeps it, and nil is returned.
+func Host(in Input) *HostEntry {
+	if in.Mode == Overlay || in.Role == DPUHost {
+		return nil
+	}
+	h := HostEntry{Port: Port{Name: in.Bridge, OFPort: PortLocal}, VLAN: in.VLAN, MAC: in.MAC}
+	switch {
+	case in.Host.Known():
+		h.Port = in.Host
+	case in.Role == DPU: // LOCAL would be wrong, and the representor is not there yet
+		return nil
+	}
+	return &h
+}
+
+// ingress returns the ports external frames come in by that have a number: the uplink, then
 // the localnets, in port order.
 func (in *Input) ingress() []Port {
 	var out []Port

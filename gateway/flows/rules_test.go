@@ -341,3 +341,25 @@ func TestSteering(t *testing.T) {
 		}
 	}
 }
+
+func TestHost(t *testing.T) {
+	for name, tt := range map[string]struct {
+		in   Input
+		want string
+	}{
+		"the bridge's own port":  {brEx(1), "br-ex 65534 0"},
+		"in the gateway's VLAN":  {brEx(1, vlan), "br-ex 65534 100"},
+		"a DPU's representor":    {brEx(1, dpu), "pf0hpf 2 0"},
+		"not there yet":          {brEx(1, dpu, func(in *Input) { in.Host.OFPort = 0 }), "none"},
+		"overlay: another's":     {brEx(1, gate, overlay), "none"},
+		"the host side of a DPU": {brEx(1, func(in *Input) { in.Role = DPUHost }), "none"},
+	} {
+		got := "none"
+		if h := Host(tt.in); h != nil {
+			got = fmt.Sprint(h.Name, " ", h.OFPort, " ", h.VLAN)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
