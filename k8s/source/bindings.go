@@ -1,0 +1,221 @@
+package source
+
+import (
+	"net/netip"
+
+	"picot.dev/picot/internal/desired"
+	"picot.dev/picot/internal/packet"
+	"picot.dev/picot/k8s/api/v1alpha1"
+)
+
+// effectiveFDB returns the entry of a key as it is carried, or nil.
+func (p *projection) effectiveFDB(network string, mac packet.MAC) *desired.FDBEntry {
+	if _, ok := p.held[network]; !ok {
+		return nil
+	}
+	r := p.fdb.get(network, mac)
+	if r == nil || !r.binds {
+		return nil
+	}
+	v := r.value
+	return &v
+}
+
+// effectiveNeighbor returns the neighbor of a key as it is carried, or nil: the
+// object's, else what follows from a static MAC by EUI-64.
+func (p *projection) effectiveNeighbor(network string, ip netip.Addr) *desired.Neighbor {
+	n, ok := p.held[network]
+	if !ok || !n.Contains(ip) {
+		return nil
+	}
+	if r := p.neighbors.get(network, ip); r != nil && r.binds {
+		v := r.value
+		return &v
+	}
+	mac, ok := macOfEUI64(ip)
+	if !ok {
+		return nil
+	}
+	e := p.effectiveFDB(network, mac)
+	if e == nil {
+		return nil
+	}
+	nb, ok := desired.LinkLocal(&n, e)
+	if !ok {
+		return nil
+	}
+	return &nb
+}
+
+// macOfEUI64 is the inverse of desired.EUI64.
+func macOfEUI64(ip netip.Addr) (packet.MAC, bool) {
+	b := ip.As16()
+	mac := packet.MAC{b[8] ^ 2, b[9], b[10], b[13], b[14], b[15]}
+	return mac, !ip.Is4() && desired.EUI64(mac) == ip
+}
+
+// sameFDB compares what is carried; the time of the last sighting and the
+// stored version dirty no table.
+func sameFDB(a, b *desired.FDBEntry) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.Owner, y.Owner = essential(x.Owner), essential(y.Owner)
+	return x == y
+}
+
+func sameNeighbor(a, b *desired.Neighbor) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.Owner, y.Owner = essential(x.Owner), essential(y.Owner)
+	return x == y
+}
+
+func essential(o desired.Owner) desired.Owner {
+	o.LastObserved, o.Version = 0, desired.Version{}
+	return o
+}
+
+// changeFDB runs f, which may change the row of a key, and records what that
+// changes of what is carried.
+func (p *projection) changeFDB(network string, mac packet.MAC, f func()) {
+	ll := desired.EUI64(mac)
+	before, beforeLL := p.effectiveFDB(network, mac), p.effectiveNeighbor(network, ll)
+	key := fdbKey(network, mac)
+	p.fileOwn(key, rowOwner(p.fdb.get(network, mac)), false)
+	f()
+	p.fileOwn(key, rowOwner(p.fdb.get(network, mac)), true)
+	if after := p.effectiveFDB(network, mac); !sameFDB(before, after) {
+		p.emitFDB(network, mac, after)
+	}
+	if after := p.effectiveNeighbor(network, ll); !sameNeighbor(beforeLL, after) {
+		p.emitNeighbor(network, ll, after)
+	}
+	if len(p.claimed[key]) > 0 {
+		p.staleEndpoints = true
+	}
+}
+
+func (p *projection) changeNeighbor(network string, ip netip.Addr, f func()) {
+	before := p.effectiveNeighbor(network, ip)
+	key := neighborKey(network, ip)
+	p.fileOwn(key, rowNeighborOwner(p.neighbors.get(network, ip)), false)
+	f()
+	p.fileOwn(key, rowNeighborOwner(p.neighbors.get(network, ip)), true)
+	if after := p.effectiveNeighbor(network, ip); !sameNeighbor(before, after) {
+		p.emitNeighbor(network, ip, after)
+	}
+	if len(p.claimed[key]) > 0 {
+		p.staleEndpoints = true
+	}
+}
+
+func rowOwner(r *row[desired.FDBEntry]) *desired.Owner {
+	if r == nil {
+		return nil
+	}
+	return &r.value.Owner
+}
+
+func rowNeighborOwner(r *row[desired.Neighbor]) *desired.Owner {
+	if r == nil {
+		return nil
+	}
+	return &r.value.Owner
+}
+
+// fileOwn adds a static binding that this node manages for an endpoint to what
+// is filed under the endpoint's UID, or takes it out.
+func (p *projection) fileOwn(key Key, o *desired.Owner, in bool) {
+	if o == nil || !o.Static || o.Node != p.self || o.Endpoint.UID == "" {
+		return
+	}
+	m := p.own[o.Endpoint.UID]
+	if in {
+		if m == nil {
+			m = map[Key]bool{}
+			p.own[o.Endpoint.UID] = m
+		}
+		m[key] = true
+		return
+	}
+	if delete(m, key); len(m) == 0 {
+		delete(p.own, o.Endpoint.UID)
+	}
+}
+
+func (p *projection) emitFDB(network string, mac packet.MAC, v *desired.FDBEntry) {
+	if p.delta.FDB == nil {
+		p.delta.FDB = map[desired.FDBKey]*desired.FDBEntry{}
+	}
+	p.delta.FDB[macKey(network, mac)] = v
+}
+
+func (p *projection) emitNeighbor(network string, ip netip.Addr, v *desired.Neighbor) {
+	if p.delta.Neighbors == nil {
+		p.delta.Neighbors = map[desired.NeighborKey]*desired.Neighbor{}
+	}
+	p.delta.Neighbors[desired.NeighborKey{Network: network, IP: ip}] = v
+}
+
+// projectNetwork records every binding of a network as it is carried now. It is
+// called when the network itself changed.
+func (p *projection) projectNetwork(network string) {
+	for mac := range p.fdb.networks[network] {
+		p.emitFDB(network, mac, p.effectiveFDB(network, mac))
+		ll := desired.EUI64(mac)
+		p.emitNeighbor(network, ll, p.effectiveNeighbor(network, ll))
+	}
+	for ip := range p.neighbors.networks[network] {
+		p.emitNeighbor(network, ip, p.effectiveNeighbor(network, ip))
+	}
+}
+
+// setFDB takes what view v says of an entry; gone: v has it no longer. The key
+// is returned if the object has one.
+func (p *projection) setFDB(o *v1alpha1.FDBEntry, v views, gone bool) (desired.FDBKey, bool) {
+	value, binds, list := desired.ParseFDB(o)
+	value.Owner = intern(value.Owner)
+	p.note(desired.Ref{Kind: v1alpha1.KindFDBEntry, Name: o.Name}, unless(gone, list))
+	if value.MAC.IsZero() || value.Name() != o.Name {
+		return desired.FDBKey{}, false // no key to file it under
+	}
+	value.Network = canonical(value.Network)
+	p.changeFDB(value.Network, value.MAC, func() {
+		if gone {
+			p.fdb.drop(value.Network, value.MAC, v)
+			return
+		}
+		p.fdb.put(value.Network, value.MAC, v, version(o.ResourceVersion), value, binds)
+	})
+	return value.FDBKey, true
+}
+
+// setNeighbor is setFDB for a Neighbor.
+func (p *projection) setNeighbor(o *v1alpha1.Neighbor, v views, gone bool) (desired.NeighborKey, bool) {
+	value, binds, list := desired.ParseNeighbor(o)
+	value.Owner = intern(value.Owner)
+	p.note(desired.Ref{Kind: v1alpha1.KindNeighbor, Name: o.Name}, unless(gone, list))
+	if !value.IP.IsValid() || value.Name() != o.Name {
+		return desired.NeighborKey{}, false
+	}
+	value.Network = canonical(value.Network)
+	p.changeNeighbor(value.Network, value.IP, func() {
+		if gone {
+			p.neighbors.drop(value.Network, value.IP, v)
+			return
+		}
+		p.neighbors.put(value.Network, value.IP, v, version(o.ResourceVersion), value, binds)
+	})
+	return value.NeighborKey, true
+}
+
+func unless(gone bool, list []desired.Problem) []desired.Problem {
+	if gone {
+		return nil
+	}
+	return list
+}

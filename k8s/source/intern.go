@@ -1,0 +1,21 @@
+package source
+
+import (
+	"unique"
+
+	"picot.dev/picot/internal/desired"
+)
+
+// canonical returns one shared copy of a text that many bindings hold, so that
+// the JSON it was decoded from can go.
+func canonical(s string) string { return unique.Make(s).Value() }
+
+// intern shares the names in an owner: many bindings have one node and one
+// endpoint.
+func intern(o desired.Owner) desired.Owner {
+	o.Node = canonical(o.Node)
+	o.Endpoint.Namespace = canonical(o.Endpoint.Namespace)
+	o.Endpoint.Name = canonical(o.Endpoint.Name)
+	o.Endpoint.UID = canonical(o.Endpoint.UID)
+	return o
+}
