@@ -228,7 +228,7 @@ func (k *dump) stop() {
 func (k *dump) tshark(filter string, fields ...string) [][]string {
 	k.c.t.Helper()
 	k.stop()
-	args := []string{"-r", k.File, "-n", "-o", "sctp.checksum:CRC32C", "-o", "ip.check_checksum:TRUE",
+	args := []string{"-r", k.File, "-n", "-o", "sctp.checksum:CRC 32c", "-o", "ip.check_checksum:TRUE",
 		"-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-T", "fields"}
 	if filter != "" {
 		args = append(args, "-Y", filter)
