@@ -30,6 +30,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	c.AddCommand(agentCommand(), showCommand())
+	c.AddCommand(agentCommand(), benchCommand(), demoCommand(), showCommand())
 	return c
 }
