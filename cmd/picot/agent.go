@@ -38,14 +38,14 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.NodeName, "node-name", "", "name of this node's SRv6Node (default: the host's name)")
+	placeFlags(cmd, &c)
 	f.StringSliceVar(&c.Uplinks, "uplink", nil, "devices toward the other nodes, `DEV[,DEV]`")
 	f.StringVar(&c.Manifests, "manifests", "", "directory of the manifests that say what to carry")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the API server that says what to carry")
+	f.BoolVar(&c.InCluster, "in-cluster", false, "ask the API server of the cluster this pod runs in")
 	f.IntVar(&c.Workers, "workers", 1, "worker threads")
 	f.IntSliceVar(&c.CPUs, "cpus", nil, "CPUs to bind the workers to, one each (default: not bound)")
 	f.IntVar(&c.MaxPorts, "max-ports", 256, "most workload ports; sizes the memory: half a MiB each")
-	f.StringVar(&c.BPFFS, "bpffs", "/sys/fs/bpf/picot", "directory for pins; mounted as a bpffs if it is in none")
-	f.StringVar(&c.RunDir, "run-dir", "/run/picot", "directory of the control socket")
 	f.StringVar(&c.MetricsAddr, "metrics-addr", "", "`ADDR:PORT` to serve Prometheus metrics on (default: none)")
 	f.Uint16Var(&c.Function, "sid-function", srv6.DefaultFunction, "function part of this node's and the others' SIDs")
 	f.BoolVar(&c.FixedSource, "fixed-source", false, "one outer source address, for underlays that filter sources")
@@ -55,11 +55,6 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 	f.Uint32Var(&c.Limits.AnswerBurst, "answer-burst", 1000, "burst of answer-rate")
 	f.Uint32Var(&c.Limits.ErrorRate, "icmp-error-rate", 100, "ICMP errors a second and port")
 	f.Uint32Var(&c.Limits.ErrorBurst, "icmp-error-burst", 50, "burst of icmp-error-rate")
-	f.Uint32Var(&c.Owner.Mark, "mark", c.Owner.Mark, "fwmark of picot's own route look-ups")
-	f.IntVar(&c.Owner.Table, "route-table", c.Owner.Table, "routing table for locator routes")
-	f.IntVar(&c.Owner.GuardTable, "guard-table", c.Owner.GuardTable, "routing table that keeps others out of locators")
-	f.Uint8Var(&c.Owner.Protocol, "route-protocol", c.Owner.Protocol, "routing protocol number our routes and rules carry")
-	f.IntVar(&c.Owner.Priority, "rule-priority", c.Owner.Priority, "priority of the first of three ip rules")
 	f.StringVar(&level, "log-level", level, "debug, info, warn or error")
 	return cmd
 }

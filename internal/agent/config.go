@@ -20,7 +20,9 @@ import (
 type Config struct {
 	NodeName    string
 	Uplinks     []string // device names
-	Manifests   string   // directory
+	Manifests   string   // directory; or
+	Kubeconfig  string   // file; or
+	InCluster   bool     // the pod's service account
 	Workers     int
 	CPUs        []int
 	MaxPorts    int
@@ -48,16 +50,7 @@ func (c *Config) Validate() error {
 	bad := func(setting, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %s: %s", ErrConfig, setting, fmt.Sprintf(format, args...)))
 	}
-	if c.NodeName == "" {
-		name, err := os.Hostname()
-		if err != nil {
-			bad("--node-name", "not given, and the host has no name: %v", err)
-		}
-		c.NodeName = strings.ToLower(name)
-	}
-	if len(c.NodeName) > 253 || !nodeNamePattern.MatchString(c.NodeName) {
-		bad("--node-name", "%q is no DNS name: give the name of the SRv6Node object", c.NodeName)
-	}
+	c.place(bad)
 	seen := map[string]bool{}
 	for _, u := range c.Uplinks {
 		if u == "" || len(u) > 15 || strings.ContainsAny(u, "/ ") {
@@ -68,8 +61,14 @@ func (c *Config) Validate() error {
 		}
 		seen[u] = true
 	}
-	if c.Manifests == "" {
-		bad("--manifests", "give the directory of the manifests")
+	sources := 0
+	for _, given := range []bool{c.Manifests != "", c.Kubeconfig != "", c.InCluster} {
+		if given {
+			sources++
+		}
+	}
+	if sources != 1 {
+		bad("--manifests, --kubeconfig, --in-cluster", "%d of them given: say where to read what to carry with exactly one", sources)
 	}
 	if c.Workers == 0 {
 		c.Workers = 1
@@ -86,6 +85,32 @@ func (c *Config) Validate() error {
 	if c.MaxPorts < 1 || c.MaxPorts > 16384 {
 		bad("--max-ports", "%d: give 1 to 16384", c.MaxPorts)
 	}
+	if c.MetricsAddr != "" {
+		if _, err := netip.ParseAddrPort(c.MetricsAddr); err != nil && !strings.Contains(c.MetricsAddr, ":") {
+			bad("--metrics-addr", "%q: give address:port", c.MetricsAddr)
+		}
+	}
+	if c.Function == 0 {
+		c.Function = srv6.DefaultFunction
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return errors.Join(errs...)
+}
+
+// place is the part of Validate about what says where an agent's things are.
+func (c *Config) place(bad func(setting, format string, args ...any)) {
+	if c.NodeName == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			bad("--node-name", "not given, and the host has no name: %v", err)
+		}
+		c.NodeName = strings.ToLower(name)
+	}
+	if len(c.NodeName) > 253 || !nodeNamePattern.MatchString(c.NodeName) {
+		bad("--node-name", "%q is no DNS name: give the name of the SRv6Node object", c.NodeName)
+	}
 	if c.BPFFS == "" {
 		c.BPFFS = "/sys/fs/bpf/picot"
 	}
@@ -95,22 +120,13 @@ func (c *Config) Validate() error {
 	if n := len(c.ControlPath()); n > 107 {
 		bad("--run-dir", "the control socket's path is %d bytes long: 107 at most", n)
 	}
-	if c.MetricsAddr != "" {
-		if _, err := netip.ParseAddrPort(c.MetricsAddr); err != nil && !strings.Contains(c.MetricsAddr, ":") {
-			bad("--metrics-addr", "%q: give address:port", c.MetricsAddr)
-		}
-	}
-	if c.Function == 0 {
-		c.Function = srv6.DefaultFunction
-	}
 	if c.Owner == (routes.Owner{}) {
 		c.Owner = routes.DefaultOwner()
 	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	return errors.Join(errs...)
 }
+
+// fromManifests says that a directory is the source of what is desired.
+func (c *Config) fromManifests() bool { return c.Manifests != "" }
 
 // ControlPath is the control socket.
 func (c *Config) ControlPath() string { return filepath.Join(c.RunDir, "picot.sock") }

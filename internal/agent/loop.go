@@ -30,25 +30,33 @@ type Agent struct {
 	nodes  *nodes
 	repair *repair
 	kernel *routes.Netlink
+	pins   *os.File // locks them
 
 	// Gates: nothing is touched before each source said everything once.
 	linksIn, desiredIn bool
+	restored           bool          // the tables hold a checkpoint
+	incoming           desired.State // what the source said before its gate opened
 	swept              bool
-	problems           []string // of the manifests
+	problems           []string // of the objects
+
+	kube       *kube // nil: manifests
+	checkpoint *checkpoint
 
 	published uint64 // version of the snapshot the workers were given
 	applies   uint64
 
 	// Messages to the loop.
 	links    chan []linkmon.Event
-	desired  chan manifestsUpdate
+	desired  chan update
 	routes   chan struct{}
 	requests chan request
 	failed   chan error // what ends the agent
 }
 
-type manifestsUpdate struct {
+// update is what a source of desired state says.
+type update struct {
 	delta    desired.Delta
+	open     bool // by now it has said everything at least once
 	problems []string
 }
 
@@ -64,12 +72,32 @@ func New(c Config) (*Agent, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	if err := checkCapabilities(); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(c.RunDir, 0o755); err != nil {
-		return nil, fmt.Errorf("run directory: %w", err)
+		return nil, fmt.Errorf("--run-dir: %w", err)
 	}
 	if err := xdp.EnsureBPFFS(c.BPFFS); err != nil {
-		return nil, fmt.Errorf("bpffs %s: %w", c.BPFFS, err)
+		return nil, fmt.Errorf("--bpffs %s: %w", c.BPFFS, err)
 	}
+	if err := os.MkdirAll(c.pinDir(), 0o700); err != nil {
+		return nil, fmt.Errorf("--bpffs: pin directory: %w", err)
+	}
+	pins, err := lockPins(&c)
+	if err != nil {
+		return nil, err
+	}
+	a, err := newLocked(c)
+	if err != nil {
+		return nil, errors.Join(err, pins.Close())
+	}
+	a.pins = pins
+	return a, nil
+}
+
+// newLocked is New once this process alone may touch the node's pins.
+func newLocked(c Config) (*Agent, error) {
 	kernel, err := routes.Open(nil)
 	if err != nil {
 		return nil, fmt.Errorf("rtnetlink: %w", err)
@@ -92,8 +120,9 @@ func New(c Config) (*Agent, error) {
 	}
 	a := &Agent{
 		config: c, log: c.Log, engine: engine, kernel: kernel,
-		tables: newTables(c.NodeName, c.Function, packet.HashKey{binary.NativeEndian.Uint64(key[:8]), binary.NativeEndian.Uint64(key[8:])}),
-		links:  make(chan []linkmon.Event, 16), desired: make(chan manifestsUpdate, 16),
+		tables:   newTables(c.NodeName, c.Function, packet.HashKey{binary.NativeEndian.Uint64(key[:8]), binary.NativeEndian.Uint64(key[8:])}),
+		incoming: desired.NewState(), checkpoint: newCheckpoint(&c),
+		links: make(chan []linkmon.Event, 16), desired: make(chan update, 16),
 		routes: make(chan struct{}, 1), requests: make(chan request), failed: make(chan error, 4),
 	}
 	a.ports = &ports{
@@ -103,6 +132,12 @@ func New(c Config) (*Agent, error) {
 	a.ups = &uplinks{config: &a.config, engine: engine, log: c.Log}
 	for i, name := range c.Uplinks {
 		a.ups.all = append(a.ups.all, &uplink{name: name, number: i})
+	}
+	if !c.fromManifests() {
+		if a.kube, err = newKube(&a.config); err != nil {
+			kernel.Close()
+			return nil, errors.Join(err, engine.Stop())
+		}
 	}
 	a.repair = newRepair(&a.config, engine, a.tables, a.ports)
 	a.nodes = &nodes{
@@ -120,6 +155,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a.engine.Publish(a.tables.Snapshot())
+	if a.kube != nil {
+		a.restore()
+	}
 	if err := a.engine.Start(); err != nil {
 		return errors.Join(err, a.close())
 	}
@@ -136,7 +174,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err == nil {
 		a.log.Info("picot agent runs", "node", a.config.NodeName, "workers", a.config.Workers,
 			"uplinks", a.config.Uplinks, "control", a.config.ControlPath())
-		a.log.Info("bindings come from manifests: what is learned is not written anywhere")
+		if a.kube == nil {
+			a.log.Info("bindings come from manifests: what is learned is not written anywhere")
+		}
 		err = a.loop(ctx)
 	}
 	cancel()
@@ -159,6 +199,9 @@ func (a *Agent) close() error {
 		}
 	}
 	err = errors.Join(err, a.engine.Stop())
+	if a.kube != nil {
+		err = errors.Join(err, a.checkpoint.flush(a.tables.state))
+	}
 	a.kernel.Close()
 	return err
 }
@@ -195,22 +238,46 @@ func (a *Agent) watch(ctx context.Context) (wait func(), err error) {
 			}
 		}
 	})
-	source("manifests "+a.config.Manifests, func() error {
-		last := desired.NewState()
-		return manifests.Watch(ctx, a.config.Manifests, func(s manifests.State, errs []manifests.Error) {
-			u := manifestsUpdate{delta: desired.Diff(last, s.State)}
-			for _, e := range errs {
-				u.problems = append(u.problems, e.Error())
-			}
-			last = s.State
-			send(ctx, a.desired, u)
-		})
-	})
+	source("desired state", func() error { return a.follow(ctx) })
 	return func() {
 		for range 3 {
 			<-ended
 		}
 	}, nil
+}
+
+// follow tells the loop what is desired until ctx ends.
+func (a *Agent) follow(ctx context.Context) error {
+	if a.kube != nil {
+		a.kube.run(ctx, func(u update) { send(ctx, a.desired, u) })
+		return nil
+	}
+	last := desired.NewState()
+	return manifests.Watch(ctx, a.config.Manifests, func(s manifests.State, errs []manifests.Error) {
+		u := update{delta: desired.Diff(last, s.State), open: true}
+		for _, e := range errs {
+			u.problems = append(u.problems, e.Error())
+		}
+		last = s.State
+		send(ctx, a.desired, u)
+	})
+}
+
+// restore takes the checkpoint, if there is one, for the time until the source
+// is in sync.
+func (a *Agent) restore() {
+	s, ok, err := a.checkpoint.load()
+	if err != nil {
+		a.log.Warn("no checkpoint to start from", "error", err)
+	}
+	if !ok {
+		return
+	}
+	a.tables.apply(desired.Diff(desired.NewState(), s))
+	a.repair.onDesired(time.Now(), desired.Diff(desired.NewState(), s))
+	a.restored = true
+	a.ports.dirty, a.ups.dirty, a.nodes.dirty = true, true, true
+	a.log.Info("forwarding from the checkpoint until the API server answers", "endpoints", len(s.Endpoints), "bindings", len(s.FDB)+len(s.Neighbors))
 }
 
 func send[T any](ctx context.Context, to chan<- T, v T) {
@@ -280,10 +347,19 @@ func (a *Agent) dirty() bool {
 	return a.ports.dirty || a.ups.dirty || a.nodes.dirty || a.tables.dirty
 }
 
-func (a *Agent) onDesired(u manifestsUpdate) {
+func (a *Agent) onDesired(u update) {
+	if !a.desiredIn {
+		a.incoming.Apply(u.delta)
+		if !u.open {
+			return
+		}
+		u.delta = desired.Diff(a.tables.state, a.incoming)
+		a.incoming = desired.State{}
+		a.desiredIn = true
+	}
+	a.checkpoint.dirty = a.checkpoint.dirty || u.delta.Len() > 0
 	a.repair.onDesired(time.Now(), u.delta)
 	a.tables.apply(u.delta)
-	a.desiredIn = true
 	a.ports.dirty, a.ups.dirty, a.nodes.dirty = true, true, true
 	known := map[string]bool{}
 	for _, p := range a.problems {
@@ -291,12 +367,12 @@ func (a *Agent) onDesired(u manifestsUpdate) {
 	}
 	for _, p := range u.problems {
 		if !known[p] {
-			a.log.Error("manifest refused", "error", p)
+			a.log.Error("object refused", "error", p)
 		}
 		delete(known, p)
 	}
 	for p := range known {
-		a.log.Info("manifest mended", "was", p)
+		a.log.Info("object mended", "was", p)
 	}
 	a.problems = u.problems
 }
@@ -307,20 +383,26 @@ func (a *Agent) onSocket(e fastpath.SocketEvent) {
 	if e.State == fastpath.SocketDown {
 		return
 	}
-	a.log.Warn("socket lost", "port", e.Port, "uplink", e.Uplink, "queue", e.Queue, "state", e.State.String())
-	for _, p := range a.ports.attached {
+	for name, p := range a.ports.attached {
 		if e.Uplink < 0 && p.entry.ID.Index() == e.Port {
+			a.log.Warn("socket lost", "device", name, "queue", e.Queue, "state", e.State.String())
 			p.broken = true
 			a.ports.dirty = true
 		}
 	}
-	a.ups.dirty = true
+	for _, u := range a.ups.all {
+		if u.number == e.Uplink && u.program != nil {
+			a.log.Warn("socket lost", "device", u.name, "queue", e.Queue, "state", e.State.String())
+			u.broken = true
+			a.ups.dirty = true
+		}
+	}
 }
 
 // apply brings everything in line, once all sources are in sync. It returns
 // when it wants to be called again.
 func (a *Agent) apply(ctx context.Context, now time.Time) (next time.Time) {
-	if !a.linksIn || !a.desiredIn {
+	if !a.linksIn || !a.desiredIn && !a.restored {
 		return time.Time{}
 	}
 	a.applies++
@@ -338,13 +420,17 @@ func (a *Agent) apply(ctx context.Context, now time.Time) (next time.Time) {
 	soonest(a.nodes.sync(now))
 	a.publish(ctx)
 	soonest(a.repair.sync(now))
-	if !a.swept {
+	if !a.swept && a.desiredIn {
 		if err := a.ports.sweep(); err != nil {
 			a.log.Error("left-over pins", "error", err)
 			soonest(now.Add(lastRetry))
 		} else {
 			a.swept = true
 		}
+	}
+	if a.kube != nil {
+		a.kube.ported(a.ports.notes())
+		soonest(a.checkpoint.sync(now, a.tables.state))
 	}
 	return next
 }

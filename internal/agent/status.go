@@ -109,7 +109,9 @@ func (a *Agent) portStatus(s *status.Status, sockets []fastpath.SocketInfo) {
 		s.Ports = append(s.Ports, st)
 	}
 	for device, endpoint := range a.ports.missing {
-		s.Ports = append(s.Ports, status.Port{Device: device, Endpoint: endpoint, Error: "no such device: waiting for it"})
+		err := a.ports.missingError(device).Error()
+		s.Ports = append(s.Ports, status.Port{Device: device, Endpoint: endpoint.String(), Error: err})
+		s.Problems = append(s.Problems, err)
 	}
 	slices.SortFunc(s.Ports, func(x, y status.Port) int {
 		return cmp.Or(cmp.Compare(x.Port, y.Port), cmp.Compare(x.Device, y.Device))
@@ -161,11 +163,11 @@ func (a *Agent) waiting() []string {
 		w = append(w, "kernel links: not listed yet")
 	}
 	if !a.desiredIn {
-		w = append(w, "manifests: not read yet")
+		w = append(w, "desired state: not in sync with its source yet")
 	}
 	for _, u := range a.ups.all {
 		if u.program == nil && u.backoff.err != nil {
-			w = append(w, "uplink "+u.name+": "+u.backoff.err.Error())
+			w = append(w, u.backoff.err.Error())
 		}
 	}
 	for name, b := range a.ports.retry {
