@@ -50,6 +50,9 @@ type Config struct {
 	// Masquerade are the subnets whose bindings belong to ovn-kubernetes.
 	Masquerade []netip.Prefix
 	Static     StaticPolicy
+	// CTMark gives the connection mark of a network's traffic ("" is the default network), by which
+	// own mode hands replies to its router; nil leaves that to who renders the rest of the bridge.
+	CTMark func(network string) uint32
 
 	Cooldown     time.Duration // between timestamp refreshes of a row; 150 s
 	Sweep        time.Duration // between looks for due refreshes and retries; 10 s

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -56,14 +57,16 @@ func (m *mirrorer) reconcile(ctx context.Context, _ bool) error {
 		m.session, m.audited = s.ID, time.Time{}
 	}
 	groups := sbGroups(g)
-	if err := m.load(ctx, s, groups); err != nil {
-		return err
-	}
 	datapaths := map[string]string{}
 	for _, p := range db.Rows[db.PortBinding](s, db.TablePortBinding) {
 		datapaths[p.LogicalPort] = p.Datapath
 	}
 	in := mirror.Input{Groups: groups, Skip: c.skip(g), Sources: sourceRows(s), Datapath: func(p string) string { return datapaths[p] }}
+	if err := m.load(ctx, s, groups, m.mirror.Appeared(in)); err != nil {
+		m.mirror.Reset() // what appeared is lost: read all again
+		m.audited = time.Time{}
+		return err
+	}
 	var refused error
 	written := 0
 	for range rounds {
@@ -99,9 +102,10 @@ func (m *mirrorer) reconcile(ctx context.Context, _ bool) error {
 	return nil
 }
 
-// load reads the rows of followers not known yet, and of all of them once an audit interval: the
-// session watches the sources only, so what happens to followers' rows is seen only by reading.
-func (m *mirrorer) load(ctx context.Context, s *db.Session, groups []mirror.Group) error {
+// load reads the rows of followers not known yet, those for addresses whose source row appeared,
+// and all of them once an audit interval: the session watches the sources only, so what happens to
+// followers' rows is seen only by reading.
+func (m *mirrorer) load(ctx context.Context, s *db.Session, groups []mirror.Group, appeared []netip.Addr) error {
 	keep := map[string]bool{}
 	var all, unknown []string
 	for _, g := range groups {
@@ -121,38 +125,68 @@ func (m *mirrorer) load(ctx context.Context, s *db.Session, groups []mirror.Grou
 		m.audited = time.Now()
 		return nil
 	}
+	if len(appeared) > few {
+		return m.read(ctx, s, all)
+	}
+	if err := m.readAddresses(ctx, s, appeared); err != nil {
+		return err
+	}
 	return m.read(ctx, s, unknown)
 }
 
-// fewPorts is up to how many ports are selected one by one; each select scans the table.
-const fewPorts = 8
+// few is up to how many ports or addresses are selected one by one; each select scans the table.
+const few = 8
 
-// read replaces what is known of ports by what the database says now.
-func (m *mirrorer) read(ctx context.Context, s *db.Session, ports []string) error {
-	if len(ports) == 0 {
+// readAddresses does as read, for addresses.
+func (m *mirrorer) readAddresses(ctx context.Context, s *db.Session, ips []netip.Addr) error {
+	if len(ips) == 0 {
 		return nil
 	}
-	sel := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: db.TableMACBinding,
-		Columns: []string{"_uuid", "logical_port", "ip", "mac", "timestamp", "datapath"}}
 	var ops []ovsdb.Operation
-	if len(ports) <= fewPorts {
-		for _, p := range ports {
-			one := sel
-			one.Where = []ovsdb.Condition{ovsdb.NewCondition("logical_port", ovsdb.ConditionEqual, p)}
-			ops = append(ops, one)
-		}
-	} else {
-		ops = append(ops, sel)
+	for _, ip := range ips {
+		ops = append(ops, selectBindings(ovsdb.NewCondition("ip", ovsdb.ConditionEqual, ip.String())))
 	}
+	rows, err := selected(ctx, s, ops)
+	if err == nil {
+		m.mirror.LoadAddresses(ips, rows)
+	}
+	return err
+}
+
+func selectBindings(where ...ovsdb.Condition) ovsdb.Operation {
+	return ovsdb.Operation{Op: ovsdb.OperationSelect, Table: db.TableMACBinding, Where: where,
+		Columns: []string{"_uuid", "logical_port", "ip", "mac", "timestamp", "datapath"}}
+}
+
+func selected(ctx context.Context, s *db.Session, ops []ovsdb.Operation) ([]mirror.Row, error) {
 	res, err := s.Transact(ctx, ops...)
 	if err != nil {
-		return fmt.Errorf("read MAC_Binding: %w", err)
+		return nil, fmt.Errorf("read MAC_Binding: %w", err)
 	}
 	var rows []mirror.Row
 	for _, r := range res {
 		for _, row := range r.Rows {
 			rows = append(rows, rowOf(row))
 		}
+	}
+	return rows, nil
+}
+
+// read replaces what is known of ports by what the database says now.
+func (m *mirrorer) read(ctx context.Context, s *db.Session, ports []string) error {
+	if len(ports) == 0 {
+		return nil
+	}
+	ops := []ovsdb.Operation{selectBindings()}
+	if len(ports) <= few {
+		ops = nil
+		for _, p := range ports {
+			ops = append(ops, selectBindings(ovsdb.NewCondition("logical_port", ovsdb.ConditionEqual, p)))
+		}
+	}
+	rows, err := selected(ctx, s, ops)
+	if err != nil {
+		return err
 	}
 	m.mirror.Load(ports, rows)
 	return nil

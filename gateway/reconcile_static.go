@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +23,8 @@ type stater struct {
 	// owned by the loop's goroutine
 	book  *static.Book
 	seen  map[string]bool // router ports that were there once
+	masq  map[string]bool // router ports that had masquerade rows
+	woken time.Time       // when northd is to be woken; zero: not
 	swept bool            // gate off: the rows of a former life are removed once
 
 	last atomic.Pointer[staticPass]
@@ -33,7 +37,7 @@ type staticPass struct {
 }
 
 func newStater(c *Controller) *stater {
-	s := &stater{c: c, book: static.NewBook(c.cfg.Node), seen: map[string]bool{}}
+	s := &stater{c: c, book: static.NewBook(c.cfg.Node), seen: map[string]bool{}, masq: map[string]bool{}}
 	s.loop = newLoop(refresh, s.reconcile)
 	return s
 }
@@ -52,12 +56,15 @@ func (s *stater) reconcile(ctx context.Context, _ bool) error {
 	plan := static.Input{Rows: rows, Masquerade: c.cfg.Masquerade, IPv4: c.cfg.IPv4, IPv6: c.cfg.IPv6}
 	plan.Ports = s.dead(rows, live)
 	if g != nil {
-		plan.Ports = append(plan.Ports, s.ports(g, in, live)...)
+		plan.Ports = append(plan.Ports, s.ports(g, in, live, s.going(rows))...)
 	}
 	ops := static.Plan(plan)
 	refused, err := s.write(ctx, sess, ops)
 	c.health.set("static", refused)
 	if err != nil {
+		return err
+	}
+	if err := s.wake(ctx, sess, plan.Ports, len(ops) > 0); err != nil {
 		return err
 	}
 	if len(ops) > 0 && !began.IsZero() {
@@ -77,7 +84,8 @@ func (s *stater) dead(rows []static.Row, live map[string]bool) []static.Port {
 	done := map[string]bool{}
 	var out []static.Port
 	for _, r := range rows {
-		if live[r.Port] || done[r.Port] || !topology.IsRouterPort(r.Port, s.c.cfg.Node) {
+		ours := topology.IsRouterPort(r.Port, s.c.cfg.Node) || r.Port == wakePort
+		if live[r.Port] || done[r.Port] || !ours {
 			continue
 		}
 		done[r.Port] = true
@@ -90,9 +98,64 @@ func (s *stater) dead(rows []static.Row, live map[string]bool) []static.Port {
 	return out
 }
 
+// going gives the router ports that had masquerade rows and have none any more. ovn-kubernetes
+// removes those right before it deletes a router, so it is the first sign that rows must go.
+func (s *stater) going(rows []static.Row) map[string]bool {
+	now := map[string]bool{}
+	for _, r := range rows {
+		if now[r.Port] {
+			continue
+		}
+		if ip, err := netip.ParseAddr(r.IP); err == nil && slices.ContainsFunc(s.c.cfg.Masquerade, func(m netip.Prefix) bool { return m.Contains(ip) }) {
+			now[r.Port] = true
+		}
+	}
+	out := map[string]bool{}
+	for p := range s.masq {
+		if !now[p] {
+			out[p] = true
+		}
+	}
+	for p := range now {
+		s.masq[p] = true
+	}
+	return out
+}
+
+const (
+	wakePort  = "picot-wake-northd"
+	wakeDelay = 300 * time.Millisecond
+)
+
+// wake makes northd look again a little after the rows of a router that is gone went. A northd
+// whose commit failed on such rows tries again only when something changes, and their removal goes
+// unnoticed if it comes while that commit is under way. A row for a port that does not exist is
+// ignored by northd; it is there for the time between two transactions.
+func (s *stater) wake(ctx context.Context, sess *db.Session, ports []static.Port, wrote bool) error {
+	if wrote && slices.ContainsFunc(ports, func(p static.Port) bool { return p.Role == static.Gone }) {
+		s.woken = time.Now().Add(wakeDelay)
+		time.AfterFunc(wakeDelay, s.loop.kick)
+		return nil
+	}
+	if s.woken.IsZero() || time.Now().Before(s.woken) {
+		return nil
+	}
+	row := static.Op{Kind: static.Insert, Port: wakePort, IP: "0.0.0.0", MAC: "00:00:00:00:00:00"}
+	res, err := sess.Transact(ctx, nbOperation(row))
+	if err != nil {
+		return err
+	}
+	row.Kind, row.UUID = static.Delete, res[0].UUID.GoUUID
+	if _, err := sess.Transact(ctx, nbOperation(row)); err != nil {
+		return err
+	}
+	s.woken = time.Time{}
+	return nil
+}
+
 // ports gives the router ports of the groups. A router whose patch port is not on any bridge is
 // in no group, and keeps its rows until it is.
-func (s *stater) ports(g *groups, in *Inputs, live map[string]bool) []static.Port {
+func (s *stater) ports(g *groups, in *Inputs, live, going map[string]bool) []static.Port {
 	c := s.c
 	gate := c.cfg.DisableUDNARPNDPFlood
 	if !in.Synced || !gate && s.swept {
@@ -110,7 +173,7 @@ func (s *stater) ports(g *groups, in *Inputs, live map[string]bool) []static.Por
 			if port == "" || !live[port] {
 				return // dead decides about it
 			}
-			if !gate || !g.useStatic || m.Deleting {
+			if !gate || !g.useStatic || m.Deleting || going[port] {
 				role = static.Empty
 			}
 			out = append(out, static.Port{Name: port, Role: role, Networks: m.Networks, Addresses: addresses})

@@ -42,7 +42,6 @@ type topologist struct {
 type driven struct {
 	driver  *bridge.Driver
 	input   flows.Input
-	noFlood map[uint32]bool
 	applied bool
 	cancel  context.CancelFunc
 	again   chan struct{} // the switch was reset: apply again whatever was applied
@@ -168,8 +167,7 @@ func (t *topologist) flows(ctx context.Context, view ovsView, state topology.Sta
 	want := map[string]bool{}
 	for _, g := range state.Groups {
 		want[g.Bridge] = true
-		input, noFlood := t.c.flowInput(g, t.c.groups.Load().vlan, t.c.cfg.DisableUDNARPNDPFlood)
-		err := t.apply(ctx, g.Bridge, input, noFlood, periodic)
+		err := t.apply(ctx, g.Bridge, t.c.flowInput(g, t.c.groups.Load().vlan, t.c.cfg.DisableUDNARPNDPFlood), periodic)
 		if err != nil {
 			err = fmt.Errorf("bridge %s: %w", g.Bridge, err)
 			errs = append(errs, err)
@@ -194,7 +192,7 @@ func (t *topologist) flows(ctx context.Context, view ovsView, state topology.Sta
 
 // apply installs the flows of one bridge if they changed, the switch was reset or it is time to
 // look for drift.
-func (t *topologist) apply(ctx context.Context, br string, in flows.Input, noFlood map[uint32]bool, periodic bool) error {
+func (t *topologist) apply(ctx context.Context, br string, in flows.Input, periodic bool) error {
 	d := t.drive(br)
 	reset := false
 	select {
@@ -202,20 +200,19 @@ func (t *topologist) apply(ctx context.Context, br string, in flows.Input, noFlo
 		reset = true
 	default:
 	}
-	if d.applied && !periodic && !reset && reflect.DeepEqual(d.input, in) && maps.Equal(d.noFlood, noFlood) {
+	if d.applied && !periodic && !reset && reflect.DeepEqual(d.input, in) {
 		return nil
 	}
 	if err := in.Validate(); err != nil {
 		return err
 	}
-	set := flows.Render(in)
-	done, err := d.driver.Apply(ctx, set, noFlood)
+	done, err := d.driver.Apply(ctx, flows.Render(in), flows.NoFlood(in))
 	t.c.count(done)
 	if err != nil {
 		d.applied = false
 		return err
 	}
-	d.input, d.noFlood, d.applied = in, noFlood, true
+	d.input, d.applied = in, true
 	if done.StoodDown {
 		t.c.cfg.Log.Warn("another owner steers ARP and NDP on this bridge: its flows are left to work alone", "bridge", br)
 	}
@@ -237,7 +234,7 @@ func (t *topologist) clean(ctx context.Context, br string) error {
 	if err != nil {
 		err = fmt.Errorf("bridge %s: %w", br, err)
 	} else {
-		d.input, d.noFlood, d.applied = flows.Input{}, nil, true
+		d.input, d.applied = flows.Input{}, true
 	}
 	t.c.health.set("flows "+br, err)
 	return err
@@ -284,9 +281,8 @@ func (c *Controller) count(done bridge.Changes) {
 	c.counters.FlowsDeleted.Add(uint64(len(done.Deleted)))
 }
 
-// flowInput describes a group to the renderer, and says which ports must have NO_FLOOD. In overlay
-// mode NO_FLOOD is ovn-kubernetes' own.
-func (c *Controller) flowInput(g topology.Group, vlan uint16, gate bool) (flows.Input, map[uint32]bool) {
+// flowInput describes a group to the renderer.
+func (c *Controller) flowInput(g topology.Group, vlan uint16, gate bool) flows.Input {
 	in := flows.Input{
 		Bridge: g.Bridge, MAC: mac(g.MAC), VLAN: vlan, Gate: gate,
 		Segmentation: c.cfg.NetworkSegmentation, IPv4: c.cfg.IPv4, IPv6: c.cfg.IPv6, Mode: c.cfg.Mode, Role: c.cfg.Role,
@@ -302,14 +298,13 @@ func (c *Controller) flowInput(g topology.Group, vlan uint16, gate bool) (flows.
 	if g.Host != nil {
 		in.Host = flows.Port{Name: g.Host.Name, OFPort: ofport(g.Host.OFPort)}
 	}
-	noFlood := map[uint32]bool{}
 	add := func(m topology.Member, source bool) {
-		p := flows.Patch{Port: flows.Port{Name: m.Patch, OFPort: ofport(m.OFPort)}, Network: m.Network,
-			Default: g.Default && source, Source: source}
-		in.Patches = append(in.Patches, p)
-		if p.OFPort != 0 {
-			noFlood[p.OFPort] = !source && (gate || g.Default)
+		p := flows.Patch{Port: flows.Port{Name: m.Patch, OFPort: ofport(m.OFPort)},
+			Network: m.Network, Default: g.Default && source, Source: source}
+		if c.cfg.CTMark != nil && m.Port != "" {
+			p.CTMark = c.cfg.CTMark(m.Network)
 		}
+		in.Patches = append(in.Patches, p)
 	}
 	if g.Source != nil {
 		add(*g.Source, true)
@@ -325,10 +320,7 @@ func (c *Controller) flowInput(g topology.Group, vlan uint16, gate bool) (flows.
 	for _, f := range g.Followers {
 		add(f, false)
 	}
-	if c.cfg.Mode == flows.Overlay {
-		noFlood = nil
-	}
-	return in, noFlood
+	return in
 }
 
 func ofport(n int) uint32 {

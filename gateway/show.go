@@ -23,7 +23,7 @@ func (c *Controller) Flows(bridge string, gate bool) (flows.Set, error) {
 		if t.Bridge != bridge {
 			continue
 		}
-		in, _ := c.flowInput(t, g.vlan, gate)
+		in := c.flowInput(t, g.vlan, gate)
 		if err := in.Validate(); err != nil {
 			return nil, err
 		}

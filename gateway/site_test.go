@@ -410,6 +410,39 @@ func TestStaticUDNDeletion(t *testing.T) {
 	}
 }
 
+// ovn-kubernetes removes its masquerade rows right before a router: our rows go then, not after.
+func TestStaticRowsGoWithTheMasqueradeRows(t *testing.T) {
+	r := newRig(t)
+	r.base("a", "b")
+	r.do(r.PutStatic(topology.RouterPort("a", "n1"), "169.254.0.4", macC, true))
+	r.start(nodes(annotated("n2", macA, "172.18.0.3/16")))
+	r.has("before", r.Static, map[string]string{"a 169.254.0.4": macC, "a 172.18.0.3": macA, "b 172.18.0.3": macA})
+	if _, err := r.Delete(db.Northbound, db.TableStaticMACBinding, "ip", "169.254.0.4"); err != nil {
+		t.Fatal(err)
+	}
+	r.has("gone before the router", r.Static, map[string]string{"b 172.18.0.3": macA})
+}
+
+// The source's row ages out and is learned again with another UUID; followers' rows aged out too,
+// unseen. Without traffic of their own they must have it back at once, not at the next audit.
+func TestMirroringReAddReachesFollowersWhoseRowsAgedOut(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Audit = time.Hour })
+	r.base("a", "b")
+	r.do(r.Learn("", "172.18.0.1", macA, time.Now()))
+	r.start(nodes())
+	want := map[string]string{"default 172.18.0.1": macA, "a 172.18.0.1": macA, "b 172.18.0.1": macA}
+	r.has("before", r.Dynamic, want)
+	for _, n := range []string{"", "a"} {
+		if _, err := r.Delete(db.Southbound, db.TableMACBinding, "logical_port", topology.RouterPort(n, "n1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(2 * r.cfg.Sweep)
+	r.has("aged out", r.Dynamic, map[string]string{"b 172.18.0.1": macA})
+	r.do(r.Learn("", "172.18.0.1", macA, time.Now()))
+	r.has("learned again", r.Dynamic, want)
+}
+
 func TestStaticConvergesAfterRowsGoBehindOurBack(t *testing.T) {
 	r := newRig(t)
 	r.base("a", "b")

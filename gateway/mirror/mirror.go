@@ -100,6 +100,7 @@ type Mirror struct {
 	cooldown time.Duration
 	rows     map[string]map[netip.Addr]row
 	failed   map[key]failure
+	sources  map[key]string // UUIDs of the source rows at the last Appeared; nil before the first
 	totals   Totals
 }
 
@@ -112,6 +113,40 @@ func New(cooldown time.Duration) *Mirror {
 func (m *Mirror) Reset() {
 	clear(m.rows)
 	clear(m.failed)
+	m.sources = nil
+}
+
+// Appeared gives the addresses whose source row is another than at the last call: learned, or
+// deleted and learned again. Followers' rows may have aged out since they were written, which
+// nobody told; so their rows for these addresses are to be read before Plan (LoadAddresses). The
+// first call after Reset gives none: Load has just read all.
+func (m *Mirror) Appeared(in Input) []netip.Addr {
+	next := make(map[key]string, len(in.Sources))
+	var out []netip.Addr
+	for _, r := range in.Sources {
+		ip, ok := parseIP(r.IP)
+		if !ok {
+			continue
+		}
+		k := key{r.Port, ip}
+		next[k] = r.UUID
+		if m.sources != nil && m.sources[k] != r.UUID && !in.Skip(ip) {
+			out = append(out, ip)
+		}
+	}
+	m.sources = next
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// LoadAddresses replaces what is remembered of some addresses, on every known port, by rows.
+func (m *Mirror) LoadAddresses(ips []netip.Addr, rows []Row) {
+	for _, mine := range m.rows {
+		for _, ip := range ips {
+			delete(mine, ip)
+		}
+	}
+	m.add(rows)
 }
 
 // Known tells whether Load has covered a port since the last Reset.
@@ -123,6 +158,11 @@ func (m *Mirror) Load(ports []string, rows []Row) {
 	for _, p := range ports {
 		m.rows[p] = map[netip.Addr]row{}
 	}
+	m.add(rows)
+}
+
+// add remembers rows of known ports.
+func (m *Mirror) add(rows []Row) {
 	for _, r := range rows {
 		mine, ok := m.rows[r.Port]
 		if !ok {

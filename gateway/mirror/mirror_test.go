@@ -167,6 +167,42 @@ func TestMirrorUpdateThatHitsNoRowInserts(t *testing.T) {
 	}
 }
 
+// The source's row aged out and was learned again, and the followers' rows had aged out too: the
+// new row must reach them although nobody told of their deletes.
+func TestMirrorReAddUpsertsFollowersThatExpiredAlone(t *testing.T) {
+	m, f := fresh("f1", "f2")
+	in := input(t0, one("f1", "f2"), src("10.0.0.1", macA, t0))
+	if got := m.Appeared(in); len(got) != 0 {
+		t.Fatal("the first call after a reset:", got)
+	}
+	settle(t, m, f, in)
+	if got := m.Appeared(in); len(got) != 0 {
+		t.Fatal("nothing new:", got)
+	}
+	m.Appeared(input(t0, one("f1", "f2")))
+	for id, r := range f.rows {
+		if r.Port == "f2" {
+			delete(f.rows, id)
+		}
+	}
+	again := src("10.0.0.1", macA, t0.Add(300*time.Second))
+	again.UUID = "learned again"
+	in = input(t0.Add(300*time.Second), one("f1", "f2"), again)
+	got := m.Appeared(in)
+	if len(got) != 1 {
+		t.Fatal(got)
+	}
+	var left []Row
+	for _, r := range f.rows {
+		left = append(left, r)
+	}
+	m.LoadAddresses(got, left)
+	want(t, settle(t, m, f, in), map[Kind]int{Insert: 1, Refresh: 1})
+	if got := m.Appeared(in); len(got) != 0 {
+		t.Fatal(got)
+	}
+}
+
 func TestMirrorSkips(t *testing.T) {
 	m, f := fresh("f1")
 	in := input(t0, one("f1"),
