@@ -14,7 +14,9 @@ type Event struct {
 	Restored int
 	// Took is the time from hearing of their removal to the switch's confirmation.
 	Took time.Duration
-	// Reset is set when the switch went away and came back (flows and NO_FLOOD were lost).
+	// Watching is set once the monitor is in force and everything was compared.
+	Watching bool
+	// Reset is set with it when the switch had gone away (flows and NO_FLOOD were lost).
 	Reset bool
 	// Changes is what the comparison that followed had to write.
 	Changes Changes
@@ -33,7 +35,7 @@ const (
 // Watch follows the flow table until ctx ends and puts back what others removed: the steering
 // flows at once, then whatever a full comparison finds, NO_FLOOD included. It survives
 // restarts of the switch, and goes by what Apply was last asked for. onChange is called from
-// Watch's goroutine after every repair and failure; it may be nil. The error is ctx's.
+// Watch's goroutine when watching begins and after every repair and failure; it may be nil. The error is ctx's.
 func (d *Driver) Watch(ctx context.Context, onChange func(Event)) error {
 	if onChange == nil {
 		onChange = func(Event) {}
@@ -85,8 +87,8 @@ func (d *Driver) follow(ctx context.Context, again bool, onChange func(Event)) e
 	r := &repairer{d: d}
 	defer r.close()
 
-	d.check(ctx, again, onChange) // what happened before the monitor was not seen
-	var settled <-chan time.Time  // armed by the first update after a check, so that a busy table is checked too
+	d.check(ctx, Event{Watching: true, Reset: again}, onChange) // what happened before was not seen
+	var settled <-chan time.Time                                // armed by the first update after a check, so that a busy table is checked too
 	refresh := time.NewTimer(jitter(d.opt.Refresh))
 	defer refresh.Stop()
 	for {
@@ -102,15 +104,15 @@ func (d *Driver) follow(ctx context.Context, again bool, onChange func(Event)) e
 				onChange(e)
 			}
 			if contested {
-				d.check(ctx, false, onChange)
+				d.check(ctx, Event{}, onChange)
 			} else if settled == nil {
 				settled = time.After(settle)
 			}
 		case <-settled:
 			settled = nil
-			d.check(ctx, false, onChange)
+			d.check(ctx, Event{}, onChange)
 		case <-refresh.C:
-			d.check(ctx, false, onChange)
+			d.check(ctx, Event{}, onChange)
 			refresh.Reset(jitter(d.opt.Refresh))
 		}
 	}
@@ -159,18 +161,17 @@ func (d *Driver) restore(ctx context.Context, r *repairer, us []update) (e Event
 	return Event{Restored: n, Took: time.Since(began)}, false
 }
 
-// check compares everything and repairs what is wrong.
-func (d *Driver) check(ctx context.Context, reset bool, onChange func(Event)) {
+// check compares everything, repairs what is wrong, and reports with e what there is to report.
+func (d *Driver) check(ctx context.Context, e Event, onChange func(Event)) {
 	d.mu.Lock()
-	if !d.asked {
-		d.mu.Unlock()
-		return
-	}
 	stood := d.stood
-	c, err := d.reconcile(ctx)
+	if d.asked {
+		e.Changes, e.Err = d.reconcile(ctx)
+	}
+	news := e.Watching || e.Err != nil || !e.Changes.Empty() || d.stood != stood
 	d.mu.Unlock()
-	if ctx.Err() == nil && (reset || err != nil || !c.Empty() || c.StoodDown != stood) {
-		onChange(Event{Reset: reset, Changes: c, Err: err})
+	if news && ctx.Err() == nil {
+		onChange(e)
 	}
 }
 

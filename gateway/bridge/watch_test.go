@@ -94,15 +94,29 @@ func quantile(d []time.Duration, q float64) time.Duration {
 	return d[min(len(d)-1, int(q*float64(len(d))))]
 }
 
-// watch runs the driver's Watch until the test ends.
+// watch runs the driver's Watch until the test ends, and returns when it is in force.
 func (r *rig) watch(onChange func(bridge.Event)) {
+	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
+	done, watching := make(chan struct{}), make(chan struct{})
+	var once sync.Once
 	go func() {
 		defer close(done)
-		_ = r.driver.Watch(ctx, onChange)
+		_ = r.driver.Watch(ctx, func(e bridge.Event) {
+			if e.Watching {
+				once.Do(func() { close(watching) })
+			}
+			if onChange != nil {
+				onChange(e)
+			}
+		})
 	}()
 	r.t.Cleanup(func() { cancel(); <-done })
+	select {
+	case <-watching:
+	case <-time.After(30 * time.Second):
+		r.t.Fatal("the flow monitor is not in force after 30 s")
+	}
 }
 
 // ovnKubernetes writes down what a stock ovn-kubernetes would replace the table with.

@@ -138,7 +138,7 @@ type renderer struct {
 	v6      bool
 	mac     string
 	vlan    []string // the VLAN match, if any
-	host    string   // the action that reaches the host
+	host    string   // the action that reaches the host, "" if nothing does yet
 	patches []Patch  // those with a number, in port order
 	source  *Patch
 	def     *Patch
@@ -150,8 +150,11 @@ func newRenderer(in Input) *renderer {
 	if in.VLAN != 0 {
 		r.vlan = []string{fmt.Sprintf("dl_vlan=%d", in.VLAN)}
 	}
-	if in.Host.Known() {
+	switch {
+	case in.Host.Known():
 		r.host = output(in.Host.OFPort)
+	case in.Role == DPU: // LOCAL would be wrong, and the representor is not there yet
+		r.host = ""
 	}
 	for _, p := range in.Patches {
 		if p.Known() {
@@ -294,16 +297,18 @@ func (r *renderer) common() {
 		for _, p := range r.patches {
 			r.known(family.ip, p)
 		}
-		if r.def != nil {
+		if r.def != nil && r.host != "" {
 			r.add(1, prioBFD, []string{output(r.def.OFPort), r.host},
 				inPort(r.in.Uplink), family.udp, fmt.Sprintf("tp_dst=%d", bfdPort))
 		}
 	}
-	toHost := []string{r.host}
-	if r.in.VLAN != 0 {
-		toHost = []string{"strip_vlan", r.host}
+	if r.host != "" {
+		toHost := []string{r.host}
+		if r.in.VLAN != 0 {
+			toHost = []string{"strip_vlan", r.host}
+		}
+		r.add(1, prioToHost, toHost, r.tagged(r.toMAC())...)
 	}
-	r.add(1, prioToHost, toHost, r.tagged(r.toMAC())...)
 	r.add(1, 0, []string{"NORMAL"})
 }
 

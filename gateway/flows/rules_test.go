@@ -253,6 +253,14 @@ func TestDPUUsesTheRepresentorAndIPv4Alone(t *testing.T) {
 	}
 }
 
+func TestDPUWaitsForItsRepresentor(t *testing.T) {
+	for _, f := range Render(brEx(2, gate, dpu, func(in *Input) { in.Host.OFPort = 0 })) {
+		if strings.Contains(f.Actions, "LOCAL") || f.Actions == "" || f.Table == 1 && f.Priority == prioToHost {
+			t.Errorf("%s", f)
+		}
+	}
+}
+
 // In overlay mode nothing but the steering is ours, and the fan-out below it cannot match.
 func TestOverlayIsSteeringAlone(t *testing.T) {
 	s := Render(brEx(2, gate, overlay, localnet))
