@@ -1,0 +1,222 @@
+package learning
+
+// Set tells what the cache has of a key: a new object, or its change. The status
+// must name a managing node; an object without binds nothing and is Gone.
+func (c *Core) Set(k Key, b Binding, now Now) {
+	c.now = now
+	e := c.entry(k)
+	if e.dead != "" && b.Version.UID == e.dead || older(b.Version, e.landed) {
+		c.reconcile(e)
+		return // from before our own last write
+	}
+	e.landed, e.dead = Version{}, ""
+	if e.have && e.b == b {
+		c.reconcile(e)
+		return
+	}
+	e.retryAt = 0
+	c.put(e, b)
+	c.reconcile(e)
+	c.drain()
+}
+
+// Gone tells that the cache has no object of this key any more. uid is that of
+// the object that went, "" if it is not known.
+func (c *Core) Gone(k Key, uid string, now Now) {
+	c.now = now
+	e := c.entries[k]
+	if e == nil {
+		return
+	}
+	if uid == "" || uid == e.dead {
+		e.dead = ""
+	}
+	if e.have && (uid == "" || uid == e.b.Version.UID) {
+		e.landed, e.retryAt = Version{}, 0
+		c.none(e)
+	}
+	c.reconcile(e)
+	c.drain()
+}
+
+// put makes b what the cluster has, and sees what that changes for this node.
+func (c *Core) put(e *entry, b Binding) {
+	old, had := e.b, e.have
+	if !had || old.FrozenUntil != b.FrozenUntil {
+		e.thaw = c.thawAt(b.FrozenUntil)
+	}
+	c.unindex(e)
+	e.have, e.b = true, b
+	c.index(e)
+
+	ours := b.Node == c.node && !b.Static
+	wasOurs := had && old.Node == c.node && !old.Static
+	if had && !b.Static && (old.Node != b.Node || old.Endpoint.EndpointKey != b.Endpoint.EndpointKey || old.MAC != b.MAC) {
+		c.history.add(Move{Wall: c.now.Wall, Key: e.key, From: old, To: b})
+	}
+	switch {
+	case ours && !wasOurs:
+		if e.seen == 0 {
+			e.seen = c.now.Mono // also: this node has just started
+		}
+		if e.written == 0 {
+			e.written, e.writtenSeen = c.now.Mono, e.seen
+		}
+	case wasOurs && !ours:
+		c.lost(e, old)
+	}
+}
+
+// lost forgets what this node knew of a binding that is no longer its own.
+func (c *Core) lost(e *entry, old Binding) {
+	if e.want.class == 0 {
+		e.seen = 0
+	}
+	e.written, e.writtenSeen, e.router, e.probed, e.asked, e.answered, e.release = 0, 0, 0, 0, 0, 0, false
+	if !e.have || e.b.Static || e.b.Node == c.node {
+		return
+	}
+	c.event(Event{Kind: EventLost, Key: e.key, Endpoint: old.Endpoint, Holder: e.b})
+	if !e.key.IsNeighbor() {
+		c.askOldPort(e.key, old)
+	}
+}
+
+// none makes the cluster have nothing.
+func (c *Core) none(e *entry) {
+	if !e.have {
+		return
+	}
+	old := e.b
+	c.unindex(e)
+	e.have, e.b, e.thaw = false, Binding{}, 0
+	if old.Node == c.node && !old.Static {
+		c.lost(e, old)
+	}
+}
+
+// thawAt is when a freeze ends, by the clock that does not step. Whatever the
+// clocks say, it is not longer than ours would be.
+func (c *Core) thawAt(until int64) int64 {
+	if until == 0 || until <= c.now.Wall {
+		return 0
+	}
+	left := min(until-c.now.Wall, c.opt.Freeze.Microseconds())
+	return c.now.Mono + left*1000
+}
+
+func (c *Core) index(e *entry) {
+	if e.b.Node == c.node {
+		put(c.held, e.b.Endpoint.EndpointKey, e)
+	}
+	if e.key.IsNeighbor() && !e.b.Static {
+		put(c.bound, FDB(e.key.Network, e.b.MAC), e.key.IP)
+	}
+}
+
+func (c *Core) unindex(e *entry) {
+	if !e.have {
+		return
+	}
+	if e.b.Node == c.node {
+		drop(c.held, e.b.Endpoint.EndpointKey, e)
+	}
+	if e.key.IsNeighbor() && !e.b.Static {
+		drop(c.bound, FDB(e.key.Network, e.b.MAC), e.key.IP)
+	}
+}
+
+func put[K, V comparable](m map[K]map[V]bool, k K, v V) {
+	s := m[k]
+	if s == nil {
+		s = map[V]bool{}
+		m[k] = s
+	}
+	s[v] = true
+}
+
+func drop[K, V comparable](m map[K]map[V]bool, k K, v V) {
+	if s := m[k]; s != nil {
+		delete(s, v)
+		if len(s) == 0 {
+			delete(m, k)
+		}
+	}
+}
+
+// reconcilePort looks at what a port holds and wants.
+func (c *Core) reconcilePort(p *port) {
+	c.reconcileEndpoint(p.Endpoint, nil)
+	c.reconcileSet(c.wanted[p.ID])
+	c.drain()
+}
+
+// reconcileEndpoint looks at what an endpoint holds, wants and claims.
+func (c *Core) reconcileEndpoint(k EndpointKey, claims []Key) {
+	c.reconcileSet(c.held[k])
+	if p := c.portOf[k]; p != nil {
+		c.reconcileSet(c.wanted[p.ID])
+	}
+	for _, key := range claims {
+		if e := c.entries[key]; e != nil {
+			c.reconcile(e)
+		}
+	}
+	c.drain()
+}
+
+func (c *Core) reconcileSet(set map[*entry]bool) {
+	all := make([]*entry, 0, len(set))
+	for e := range set {
+		all = append(all, e)
+	}
+	c.reconcileEach(all)
+}
+
+func (c *Core) reconcileAll(match func(*entry) bool) {
+	var all []*entry
+	for _, e := range c.entries {
+		if match(e) {
+			all = append(all, e)
+		}
+	}
+	c.reconcileEach(all)
+	c.drain()
+}
+
+// reconcileEach goes in the order of the keys, so that the same inputs give the
+// same intents; FDB entries first, for the addresses depend on them.
+func (c *Core) reconcileEach(all []*entry) {
+	sortEntries(all)
+	for _, e := range all {
+		c.reconcile(e)
+	}
+}
+
+// Move is a binding that changed hands, here or elsewhere.
+type Move struct {
+	Wall     int64 // Unix microseconds, when this node learned of it
+	Key      Key
+	From, To Binding
+}
+
+// history is the last moves, in a ring.
+type history struct {
+	moves [256]Move
+	count int
+}
+
+func (h *history) add(m Move) {
+	h.moves[h.count%len(h.moves)] = m
+	h.count++
+}
+
+// Moves returns the last moves this node has seen, up to 256, newest first.
+func (c *Core) Moves() []Move {
+	h := &c.history
+	out := make([]Move, 0, min(h.count, len(h.moves)))
+	for i := range cap(out) {
+		out = append(out, h.moves[(h.count-1-i)%len(h.moves)])
+	}
+	return out
+}
