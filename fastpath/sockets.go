@@ -84,9 +84,7 @@ func (e *Engine) add(k *sock, w *worker) error {
 	k.row = &w.rows[k.port]
 	k.staged = make([]xsk.Desc, 0, stageMost+linearMost/xsk.MaxFrame+1)
 	k.counted = make([]staged, 0, cap(k.staged))
-	if k.uplink < 0 {
-		e.resetRows(k)
-	}
+	e.resetRows(k)
 	var err error
 	e.on(w, func() { err = w.attach(k) })
 	if err != nil {
@@ -96,8 +94,9 @@ func (e *Engine) add(k *sock, w *worker) error {
 	return nil
 }
 
-// resetRows starts a port's counters anew when its first socket comes: the
-// index may have been another port's. Every worker writes its own row.
+// resetRows starts a port's counters anew when its first socket comes, as the
+// device's and the program's own do: the index may have been another port's, the
+// uplink another device. Every worker writes its own row.
 func (e *Engine) resetRows(k *sock) {
 	for _, s := range e.slots {
 		if s != nil && s.sock.port == k.port {

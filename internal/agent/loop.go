@@ -37,6 +37,7 @@ type Agent struct {
 	restored           bool          // the tables hold a checkpoint
 	incoming           desired.State // what the source said before its gate opened
 	swept              bool
+	sweepSaid          string   // what kept the last sweep from its end
 	problems           []string // of the objects
 
 	kube       *kube // nil: manifests
@@ -58,6 +59,7 @@ type update struct {
 	delta    desired.Delta
 	open     bool // by now it has said everything at least once
 	problems []string
+	places   map[desired.Ref]manifests.Position // where objects were read; nil: not from files
 }
 
 // request is a question from another goroutine, answered between two applies.
@@ -203,7 +205,7 @@ func (a *Agent) close() error {
 		err = errors.Join(err, a.checkpoint.flush(a.tables.state))
 	}
 	a.kernel.Close()
-	return err
+	return errors.Join(err, a.pins.Close())
 }
 
 // watch starts the sources. The returned function waits for them to end.
@@ -254,9 +256,11 @@ func (a *Agent) follow(ctx context.Context) error {
 	}
 	last := desired.NewState()
 	return manifests.Watch(ctx, a.config.Manifests, func(s manifests.State, errs []manifests.Error) {
-		u := update{delta: desired.Diff(last, s.State), open: true}
+		// A directory that could not be listed yet has said nothing at all.
+		u := update{delta: desired.Diff(last, s.State), open: true, places: s.Positions}
 		for _, e := range errs {
 			u.problems = append(u.problems, e.Error())
+			u.open = u.open && e.File != a.config.Manifests
 		}
 		last = s.State
 		send(ctx, a.desired, u)
@@ -351,6 +355,7 @@ func (a *Agent) onDesired(u update) {
 	if !a.desiredIn {
 		a.incoming.Apply(u.delta)
 		if !u.open {
+			a.refused(u.problems)
 			return
 		}
 		u.delta = desired.Diff(a.tables.state, a.incoming)
@@ -360,12 +365,18 @@ func (a *Agent) onDesired(u update) {
 	a.checkpoint.dirty = a.checkpoint.dirty || u.delta.Len() > 0
 	a.repair.onDesired(time.Now(), u.delta)
 	a.tables.apply(u.delta)
+	a.ports.places = u.places
 	a.ports.dirty, a.ups.dirty, a.nodes.dirty = true, true, true
+	a.refused(u.problems)
+}
+
+// refused logs what is new among the objects' problems and what is mended.
+func (a *Agent) refused(problems []string) {
 	known := map[string]bool{}
 	for _, p := range a.problems {
 		known[p] = true
 	}
-	for _, p := range u.problems {
+	for _, p := range problems {
 		if !known[p] {
 			a.log.Error("object refused", "error", p)
 		}
@@ -374,7 +385,7 @@ func (a *Agent) onDesired(u update) {
 	for p := range known {
 		a.log.Info("object mended", "was", p)
 	}
-	a.problems = u.problems
+	a.problems = problems
 }
 
 // onSocket acts on a socket that cannot send any more. A device that is down
@@ -421,18 +432,32 @@ func (a *Agent) apply(ctx context.Context, now time.Time) (next time.Time) {
 	a.publish(ctx)
 	soonest(a.repair.sync(now))
 	if !a.swept && a.desiredIn {
-		if err := a.ports.sweep(); err != nil {
-			a.log.Error("left-over pins", "error", err)
-			soonest(now.Add(lastRetry))
-		} else {
-			a.swept = true
-		}
+		soonest(a.sweep(now))
 	}
 	if a.kube != nil {
 		a.kube.ported(a.ports.notes())
 		soonest(a.checkpoint.sync(now, a.tables.state))
 	}
 	return next
+}
+
+// sweep removes what an earlier life left pinned. While an object cannot be
+// taken, it is not known to be unwanted.
+func (a *Agent) sweep(now time.Time) (next time.Time) {
+	left, err := a.ports.sweep(len(a.problems) == 0)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != a.sweepSaid && err != nil {
+		a.log.Error("left-over pins", "error", err)
+	}
+	a.sweepSaid = text
+	if err == nil && left == 0 {
+		a.swept = true
+		return time.Time{}
+	}
+	return now.Add(lastRetry)
 }
 
 // publish gives the workers a new snapshot if anything changed, and waits until

@@ -17,6 +17,8 @@ import (
 	"picot.dev/picot/fastpath/table"
 	"picot.dev/picot/internal/desired"
 	"picot.dev/picot/internal/linkmon"
+	"picot.dev/picot/internal/manifests"
+	"picot.dev/picot/k8s/api/v1alpha1"
 	"picot.dev/picot/xsk"
 	"picot.dev/picot/xsk/xdp"
 )
@@ -39,10 +41,11 @@ type ports struct {
 	tables *tables
 	log    *slog.Logger
 
-	links    map[string]linkmon.Link // by name
-	attached map[string]*port        // by device name
-	retry    map[string]*backoff     // by device name
-	missing  map[string]string       // device -> endpoint that waits for it
+	links    map[string]linkmon.Link        // by name
+	attached map[string]*port               // by device name
+	retry    map[string]*backoff            // by device name
+	missing  map[string]desired.EndpointKey // device -> endpoint that waits for it
+	places   map[desired.Ref]manifests.Position
 	dirty    bool
 }
 
@@ -109,18 +112,22 @@ func (p *ports) sync(now time.Time) (next time.Time) {
 		}
 		delete(p.attached, name)
 	}
-	p.missing = map[string]string{}
+	missing := p.missing
+	p.missing = map[string]desired.EndpointKey{}
 	for name, e := range want {
 		l, ok := p.links[name]
 		if !ok {
-			p.missing[name] = e.EndpointKey.String()
+			p.missing[name] = e.EndpointKey
+			if missing[name] != e.EndpointKey {
+				p.log.Warn("port not ready", "device", name, "error", p.missingError(name))
+			}
 			continue
 		}
 		if b := p.retry[name]; b != nil && now.Before(b.due) {
 			continue
 		}
 		if err := p.ensure(e, l); err != nil {
-			p.fail(now, name, fmt.Errorf("NetworkEndpoint %s: interface %s: %w", e.EndpointKey, name, err))
+			p.fail(now, name, fmt.Errorf("%s: interface %s: %w", p.where(e.EndpointKey), name, err))
 			continue
 		}
 		delete(p.retry, name)
@@ -135,6 +142,21 @@ func (p *ports) sync(now time.Time) (next time.Time) {
 		}
 	}
 	return next
+}
+
+// where names an endpoint and the place it was read from.
+func (p *ports) where(key desired.EndpointKey) string {
+	ref := desired.Ref{Kind: v1alpha1.KindNetworkEndpoint, Namespace: key.Namespace, Name: key.Name}
+	if at, ok := p.places[ref]; ok {
+		return at.String() + ": " + ref.String()
+	}
+	return ref.String()
+}
+
+// missingError says which device an endpoint waits for.
+func (p *ports) missingError(device string) error {
+	return fmt.Errorf("%s: spec.interface: there is no device %s: waiting for it; if it will not come, name another",
+		p.where(p.missing[device]), device)
 }
 
 // has says whether a port index is an attached port's.
@@ -333,31 +355,29 @@ func silence(l netlink.Link) error {
 	return nil
 }
 
-// sweep removes pins of devices no endpoint names. Only once the sources are
-// in sync. A device that lives is set down first.
-func (p *ports) sweep() error {
+// sweep removes pins of devices no endpoint names, and, of devices that live,
+// only with all: those are set down first. It returns how many it left. Only once
+// the sources are in sync.
+func (p *ports) sweep(all bool) (left int, err error) {
 	pins, err := xdp.List(p.config.pinDir())
 	if err != nil {
-		return err
+		return 0, err
 	}
 	want := p.wanted()
+	var errs []error
 	for _, pin := range pins {
-		if _, ok := want[pin.Name]; ok || pin.Kind == xdp.Uplink {
+		if _, ok := want[pin.Name]; ok || pin.Kind == xdp.Uplink && slices.Contains(p.config.Uplinks, pin.Name) {
 			continue
 		}
-		if pin.Alive {
-			if nl, lerr := netlink.LinkByIndex(pin.IfIndex); lerr == nil {
-				if derr := netlink.LinkSetDown(nl); derr != nil {
-					err = errors.Join(err, fmt.Errorf("setting %s down: %w", pin.Name, derr))
-					continue
-				}
-			}
+		if pin.Alive && !all {
+			left++
+			continue
 		}
-		if rerr := pin.Remove(); rerr != nil {
-			err = errors.Join(err, fmt.Errorf("removing the pin of %s: %w", pin.Name, rerr))
+		if err := removePin(pin); err != nil {
+			errs = append(errs, fmt.Errorf("pin of %s: %w", pin.Name, err))
 			continue
 		}
 		p.log.Info("left-over pin removed", "device", pin.Name)
 	}
-	return err
+	return left, errors.Join(errs...)
 }

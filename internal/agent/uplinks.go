@@ -24,6 +24,7 @@ type uplink struct {
 	link    linkmon.Link // zero: not attached
 	locator string       // the program was attached for
 	program *xdp.Program
+	broken  bool // its sockets must be made anew
 	backoff backoff
 }
 
@@ -57,7 +58,7 @@ func (u *uplinks) sync(now time.Time, links map[string]linkmon.Link, self *desir
 		l, there := links[x.name]
 		gone := x.program != nil && (!there || l.Index != x.link.Index)
 		moved := x.program != nil && self != nil && self.Locator.String() != x.locator
-		if gone || moved {
+		if gone || moved || x.broken && x.program != nil {
 			if err := u.detach(x, gone); err != nil {
 				u.log.Error("uplink not detached", "device", x.name, "error", err)
 			}
@@ -72,9 +73,12 @@ func (u *uplinks) sync(now time.Time, links map[string]linkmon.Link, self *desir
 		case self == nil:
 			err = fmt.Errorf("no SRv6Node %s: add one with this node's locator", u.config.NodeName)
 		case !there:
-			err = fmt.Errorf("no such device: correct --uplink")
+			err = fmt.Errorf("no such device: waiting for it; if it will not come, correct --uplink")
 		default:
 			err = u.attach(x, l, self)
+		}
+		if err != nil && x.backoff.err != err {
+			err = fmt.Errorf("--uplink %s: %w", x.name, err)
 		}
 		if err == nil {
 			x.backoff = backoff{}
@@ -159,7 +163,7 @@ func (u *uplinks) detach(x *uplink, gone bool) error {
 	} else {
 		err = errors.Join(err, x.program.Close()) // the pin stays: closed, not open
 	}
-	x.program, x.link = nil, linkmon.Link{}
+	x.program, x.link, x.broken = nil, linkmon.Link{}, false
 	return err
 }
 

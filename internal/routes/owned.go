@@ -44,3 +44,31 @@ func (o Owner) ownsRoute(r Route) bool { return r.Protocol == o.Protocol }
 func (o Owner) ownsRule(r Rule) bool { return r.Protocol == o.Protocol }
 
 func (o Owner) ownsNeighbor(n Neighbor) bool { return n.Managed && n.Protocol == o.Protocol }
+
+// Leftovers is what of an owner's the kernel has.
+type Leftovers struct {
+	Routes    []Route
+	Rules     []Rule
+	Neighbors []Neighbor
+}
+
+// Find lists what is ours, whoever made it and whether or not it is wanted.
+func (o Owner) Find(k Kernel) (Leftovers, error) {
+	rules, err := k.Rules()
+	if err != nil {
+		return Leftovers{}, err
+	}
+	routes, err := k.Routes(o.tables(rules)...)
+	if err != nil {
+		return Leftovers{}, err
+	}
+	neighbors, err := k.Neighbors()
+	if err != nil {
+		return Leftovers{}, err
+	}
+	return Leftovers{
+		Routes:    slices.DeleteFunc(routes, func(r Route) bool { return !o.ownsRoute(r) }),
+		Rules:     slices.DeleteFunc(rules, func(r Rule) bool { return !o.ownsRule(r) }),
+		Neighbors: slices.DeleteFunc(neighbors, func(n Neighbor) bool { return !o.ownsNeighbor(n) }),
+	}, nil
+}
