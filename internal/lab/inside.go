@@ -42,3 +42,6 @@ func do(path string, f func() error) (err error) {
 	}()
 	return f()
 }
+
+// DoUnderlay is [Pod.Do] for the namespace between the nodes.
+func (l *Lab) DoUnderlay(f func() error) error { return do(l.UnderlayNetns(), f) }
