@@ -40,6 +40,7 @@ func TestDriver(t *testing.T) {
 		test func(*testing.T, *rig)
 	}{
 		{"UnchangedInputIsNoMutation", testUnchanged},
+		{"RenderedAsTheReference", testReference},
 		{"OnOffOnTouchesNoOtherFlowAndLeavesNothing", testOnOffOn},
 		{"KeysOfOthersAreLeft", testHeld},
 		{"BadLineRejectsAll", testBadLine},
@@ -92,6 +93,26 @@ func testUnchanged(t *testing.T, r *rig) {
 		if c, err := fresh.Apply(t.Context(), flows.Render(in), flows.NoFlood(in)); err != nil || !c.Empty() {
 			t.Errorf("%s, again: %+v %v", name, c, err)
 		}
+	}
+}
+
+// The lab's own rendering, written independently in shell, has the same section; it leaves
+// out BFD, and what lies outside the section is not compared.
+func testReference(t *testing.T, r *rig) {
+	for mode, gate := range map[string]bool{"gate-off": false, "gate-on": true} {
+		theirs, err := flows.ParseSet(r.Script("render", mode, "br-ex"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want flows.Set
+		for _, f := range theirs {
+			if f.Table == 1 || f.Priority < 99 {
+				f.Cookie = flows.Cookie
+				want = append(want, f)
+			}
+		}
+		got := slices.DeleteFunc(flows.Render(r.input(gate)), func(f flows.Flow) bool { return f.Table == 1 && f.Priority == 13 })
+		same(t, mode, got, want)
 	}
 }
 
@@ -450,7 +471,7 @@ func testReplaceStress(t *testing.T, r *rig) {
 	others := r.read().Foreign
 	in := r.input(true, func(in *flows.Input) { in.Mode = flows.Overlay })
 	r.apply(in)
-	measureReplace(t, r, "gate-off", time.Second, 20, others, flows.Render(in))
+	measureReplace(t, r, "gate-off", time.Second, *replacements, others, flows.Render(in))
 }
 
 func TestUnreachable(t *testing.T) {

@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +19,8 @@ import (
 	"picot.dev/picot/gateway/flows"
 	"picot.dev/picot/test/lab/ovn"
 )
+
+var replacements = flag.Int("replacements", 20, "how often the table is replaced under stress")
 
 // observer is an independent flow monitor that keeps the times our flows went and came.
 type observer struct {

@@ -474,10 +474,13 @@ E
 
 ofport() { vsctl get interface "$1" ofport; }
 
+# outputs PORT...: output actions in port order, each with its comma
+outputs() { [ $# = 0 ] || printf '%s\n' "$@" | sort -n | sed 's/.*/output:&,/' | tr -d '\n'; }
+
 # render MODE BRIDGE: the reference flow set of br-ex or br-up1 (written from the enhancement's
 # text). On br-up1 the source GR is OVN_LAB_UPSRC (default u1); there is no default network.
 render() {
-    local mode=$1 br=${2:-br-ex} n net src phys mac n4 n6 sub4 sub6 all="" cudn="" p m f s i vl="" strip="" nets ing
+    local mode=$1 br=${2:-br-ex} n net src phys mac n4 n6 sub4 sub6 all cudn p m f s i vl="" strip="" nets ing ports=() udns=()
     n=$(cat "$LAB/n_udns")
     if [ "$mode" = rest ]; then
         render gate-on "$br" | grep -v 'table=1' | grep -E 'priority=(99|[1-9][0-9][0-9]),'
@@ -498,7 +501,7 @@ render() {
     src=${of[$(patch_of "$src")]}
     for net in $nets; do
         p=${of[$(patch_of "$net")]}
-        all+="output:$p,"; [ "$net" = 0 ] || cudn+="output:$p,"
+        ports+=("$p"); [ "$net" = 0 ] || udns+=("$p")
         echo "cookie=$COOKIE,priority=10,table=0,in_port=$p,dl_src=$mac,actions=NORMAL"
         echo "cookie=$COOKIE,priority=9,table=0,in_port=$p,actions=drop"
         m=$(ctmark "$net")
@@ -513,6 +516,7 @@ render() {
             echo "cookie=$COOKIE,priority=100,table=1,$f,ct_state=+trk+$s,ct_mark=$m,actions=output:$p"
         done; done
     done
+    all=$(outputs "${ports[@]}") cudn=$(outputs "${udns[@]}")
     for f in ip ipv6; do
         echo "cookie=$COOKIE,priority=50,$f,dl_dst=$mac,actions=ct(zone=$CTZONE,nat,table=1)"
     done
