@@ -6,7 +6,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"time"
 
 	"picot.dev/picot/gateway/flows"
 )
@@ -38,46 +37,66 @@ type repairer struct {
 	c *conn
 }
 
+// warm opens the connection, or answers what the switch asked meanwhile: it hangs up on who
+// is silent for two minutes.
+func (r *repairer) warm(ctx context.Context) {
+	if err := r.exchange(ctx, nil); err != nil {
+		r.d.opt.Log.Debug("no connection for repairs, trying again when one is needed", "err", err)
+	}
+}
+
 // repair adds the steering flows that should be on the bridge. d.mu is held.
 func (r *repairer) repair(ctx context.Context) (int, error) {
+	var mods [][]byte
+	for _, f := range r.d.placed {
+		if body, ok := flowMod(f); ok && isSteer(f) {
+			mods = append(mods, body)
+		} // what cannot be encoded is installed by the full check that follows
+	}
+	if len(mods) == 0 {
+		return 0, nil
+	}
+	reused := r.c != nil
+	err := r.exchange(ctx, mods)
+	if err != nil && reused { // it may have been a connection the switch had dropped
+		err = r.exchange(ctx, mods)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(mods), nil
+}
+
+// exchange sends flow modifications and waits until they are done.
+func (r *repairer) exchange(ctx context.Context, mods [][]byte) error {
+	const what = "restore flows"
 	ctx, cancel := context.WithTimeout(ctx, r.d.opt.Timeout)
 	defer cancel()
 	if r.c == nil {
 		c, err := r.d.dial(ctx, of13)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		r.c = c
 	}
 	deadline, _ := ctx.Deadline()
-	if err := r.c.SetDeadline(deadline); err != nil {
-		return 0, r.d.wire("restore flows", err)
-	}
+	err := r.c.SetDeadline(deadline)
 	var out []byte
-	n := 0
-	for _, f := range r.d.placed {
-		if !isSteer(f) {
-			continue
-		}
-		body, ok := flowMod(f)
-		if !ok {
-			continue // the full check that follows installs it
-		}
+	for _, body := range mods {
 		out = append(out, r.c.message(msgFlowMod, body)...)
-		n++
 	}
-	if n == 0 {
-		return 0, nil
-	}
-	_, err := r.c.Write(out)
-	if err == nil {
-		err = r.d.barrier(r.c, "restore flows")
+	if err == nil && len(out) > 0 {
+		_, err = r.c.Write(out)
 	}
 	if err != nil {
 		r.close()
-		return 0, err
+		return r.d.wire(what, err)
 	}
-	return n, r.c.SetDeadline(time.Time{})
+	if err := r.d.barrier(r.c, what); err != nil {
+		r.close()
+		return err
+	}
+	return nil
 }
 
 func (r *repairer) close() {

@@ -86,6 +86,7 @@ func (d *Driver) follow(ctx context.Context, again bool, onChange func(Event)) e
 	}()
 	r := &repairer{d: d}
 	defer r.close()
+	r.warm(ctx)
 
 	d.check(ctx, Event{Watching: true, Reset: again}, onChange) // what happened before was not seen
 	var settled <-chan time.Time                                // armed by the first update after a check, so that a busy table is checked too
@@ -112,6 +113,7 @@ func (d *Driver) follow(ctx context.Context, again bool, onChange func(Event)) e
 			settled = nil
 			d.check(ctx, Event{}, onChange)
 		case <-refresh.C:
+			r.warm(ctx)
 			d.check(ctx, Event{}, onChange)
 			refresh.Reset(jitter(d.opt.Refresh))
 		}

@@ -107,3 +107,55 @@ func TestHostileSwitch(t *testing.T) {
 		})
 	}
 }
+
+// A repair over a connection the switch has dropped meanwhile dials again, once.
+func TestRepairRedials(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	mods := make(chan int, 3)
+	go func() {
+		for range 2 { // each connection serves one barrier, then hangs up
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c, n := &conn{Conn: nc, version: of13}, 0
+			_ = c.send(msgHello, nil)
+			for done := false; !done; {
+				m, err := c.receive()
+				if err != nil {
+					break
+				}
+				switch m.typ {
+				case msgFlowMod:
+					n++
+				case msg13Barrier:
+					done = c.send(msg13BarrierReply, nil) == nil
+				}
+			}
+			nc.Close()
+			mods <- n
+		}
+	}()
+	d := New(Options{Bridge: "br0", Socket: socket})
+	d.placed = flows.Set{
+		{Priority: flows.PrioritySteer, Match: "arp,in_port=1", Actions: "NORMAL"},
+		{Priority: 9, Match: "in_port=1", Actions: "drop"},
+	}
+	r := &repairer{d: d}
+	defer r.close()
+	r.warm(t.Context())
+	if n := <-mods; n != 0 {
+		t.Fatalf("%d flows sent before they were lost", n)
+	}
+	if n, err := r.repair(t.Context()); n != 1 || err != nil {
+		t.Errorf("repaired %d, %v", n, err)
+	}
+	if n := <-mods; n != 1 {
+		t.Errorf("the switch got %d flows, want the steering flow", n)
+	}
+}
