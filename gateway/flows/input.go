@@ -128,6 +128,11 @@ func (in *Input) Validate() error {
 		}
 		seen[p.OFPort] = p.Name
 	}
+	for _, p := range append([]Port{in.Uplink}, in.Ingress...) {
+		if router, dup := seen[p.OFPort]; dup && p.Known() {
+			return fmt.Errorf("bridge %s: %w: router port %s and ingress port %s have the same number %d", in.Bridge, ErrInvalid, router, p.Name, p.OFPort)
+		}
+	}
 	if sources > 1 {
 		return fmt.Errorf("bridge %s: %w: %d source routers, there can be one", in.Bridge, ErrInvalid, sources)
 	}

@@ -309,17 +309,20 @@ func TestValidate(t *testing.T) {
 		change func(*Input)
 		want   error
 	}{
-		"plain":                     {func(*Input) {}, nil},
-		"gate":                      {gate, nil},
-		"gate without segmentation": {func(in *Input) { in.Gate, in.Segmentation = true, false }, ErrGateNeedsSegmentation},
-		"no MAC":                    {func(in *Input) { in.MAC = nil }, ErrInvalid},
-		"group MAC":                 {func(in *Input) { in.MAC = []byte{1, 0, 0, 0, 0, 1} }, ErrInvalid},
-		"zero MAC":                  {func(in *Input) { in.MAC = make([]byte, 6) }, ErrInvalid},
-		"VLAN 4095":                 {func(in *Input) { in.VLAN = 4095 }, ErrInvalid},
-		"two sources":               {func(in *Input) { in.Patches[1].Source = true }, ErrInvalid},
-		"two ports, one number":     {func(in *Input) { in.Patches[1].OFPort = in.Patches[0].OFPort }, ErrInvalid},
-		"no number yet":             {func(in *Input) { in.Patches[1].OFPort, in.Patches[2].OFPort = 0, 0 }, nil},
-		"DPU host":                  {func(in *Input) { in.Role, in.MAC = DPUHost, nil }, nil},
+		"plain":                      {func(*Input) {}, nil},
+		"gate":                       {gate, nil},
+		"gate without segmentation":  {func(in *Input) { in.Gate, in.Segmentation = true, false }, ErrGateNeedsSegmentation},
+		"no MAC":                     {func(in *Input) { in.MAC = nil }, ErrInvalid},
+		"group MAC":                  {func(in *Input) { in.MAC = []byte{1, 0, 0, 0, 0, 1} }, ErrInvalid},
+		"zero MAC":                   {func(in *Input) { in.MAC = make([]byte, 6) }, ErrInvalid},
+		"VLAN 4095":                  {func(in *Input) { in.VLAN = 4095 }, ErrInvalid},
+		"two sources":                {func(in *Input) { in.Patches[1].Source = true }, ErrInvalid},
+		"two ports, one number":      {func(in *Input) { in.Patches[1].OFPort = in.Patches[0].OFPort }, ErrInvalid},
+		"a router's port as ingress": {func(in *Input) { in.Ingress = []Port{in.Patches[1].Port} }, ErrInvalid},
+		"a router's port as uplink":  {func(in *Input) { in.Uplink = in.Patches[1].Port }, ErrInvalid},
+		"the uplink repeated":        {func(in *Input) { in.Ingress = []Port{in.Uplink} }, nil},
+		"no number yet":              {func(in *Input) { in.Patches[1].OFPort, in.Patches[2].OFPort = 0, 0 }, nil},
+		"DPU host":                   {func(in *Input) { in.Role, in.MAC = DPUHost, nil }, nil},
 	} {
 		in := brEx(2, tt.change)
 		if err := in.Validate(); !errors.Is(err, tt.want) {
