@@ -7,14 +7,14 @@ import (
 	"picot.dev/picot/internal/packet"
 )
 
-// deliver sends a unicast frame of port p on to its target; w.layout is the
+// deliver sends a unicast frame b of port p on to its target; w.layout is the
 // frame's.
-func (w *Walk) deliver(s *table.Snapshot, p *table.Port, f *Frame, target table.Target) {
+func (w *Walk) deliver(s *table.Snapshot, p *table.Port, f *Frame, b []byte, target table.Target) {
 	switch target.Kind() {
-	case table.KindLocal:
-		w.deliverLocal(s, p, f, target)
 	case table.KindRemote:
-		w.deliverRemote(s, p, f, target)
+		w.deliverRemote(s, p, f, b, target)
+	case table.KindLocal:
+		w.deliverLocal(s, p, f, b, target)
 	case table.KindGateway:
 		w.route(s, p, f)
 	default:
@@ -22,7 +22,7 @@ func (w *Walk) deliver(s *table.Snapshot, p *table.Port, f *Frame, target table.
 	}
 }
 
-func (w *Walk) deliverLocal(s *table.Snapshot, p *table.Port, f *Frame, target table.Target) {
+func (w *Walk) deliverLocal(s *table.Snapshot, p *table.Port, f *Frame, b []byte, target table.Target) {
 	i := target.Index()
 	if i >= len(s.Ports) || s.Ports[i].ID == 0 || s.Ports[i].Down {
 		f.drop(ReasonPortDown)
@@ -42,11 +42,11 @@ func (w *Walk) deliverLocal(s *table.Snapshot, p *table.Port, f *Frame, target t
 		w.tooBig(s, p, f, to.MTU)
 		return
 	}
-	packet.CompleteChecksum(f.bytes(), l)
+	packet.CompleteChecksum(b, l)
 	f.Verdict, f.Port = Local, uint16(i)
 }
 
-func (w *Walk) deliverRemote(s *table.Snapshot, p *table.Port, f *Frame, target table.Target) {
+func (w *Walk) deliverRemote(s *table.Snapshot, p *table.Port, f *Frame, b []byte, target table.Target) {
 	if !s.Allowed(p.Net, p.Segment, target.Segment()) {
 		f.drop(ReasonSegment)
 		return
@@ -58,7 +58,6 @@ func (w *Walk) deliverRemote(s *table.Snapshot, p *table.Port, f *Frame, target 
 	}
 	node := &s.Nodes[i]
 	l := &w.layout
-	b := f.bytes()
 	hash := packet.FlowHash(&s.HashKey, b, l)
 	hop := &node.NextHops[0]
 	if n := len(node.NextHops); n > 1 {

@@ -45,7 +45,7 @@ func (w *Walk) route(s *table.Snapshot, p *table.Port, f *Frame) {
 	// Delivered first and rewritten in place afterwards: neither the target, the
 	// flow's hash nor a checksum depends on what changes, and an ICMP error
 	// must quote, and go back to, the frame as it came.
-	w.deliver(s, p, f, target)
+	w.deliver(s, p, f, b, target)
 	if f.Verdict == Dropped {
 		return
 	}

@@ -36,7 +36,7 @@ func (w *Walk) resolve(s *table.Snapshot, p *table.Port, f *Frame, target table.
 		w.answer(p, f)
 	case arpnd.Forward, arpnd.NotARequest:
 		if m.Unicast {
-			w.deliver(s, p, f, target)
+			w.deliver(s, p, f, b, target)
 			return
 		}
 		f.drop(groupKind(b, l))

@@ -65,7 +65,7 @@ func (w *Walk) fromPort(s *table.Snapshot, p *table.Port, f *Frame, target table
 		f.drop(groupKind(b, l))
 		return
 	}
-	w.deliver(s, p, f, target)
+	w.deliver(s, p, f, b, target)
 }
 
 // resolves says that a frame is for the ARP/ND step.
