@@ -24,17 +24,16 @@ var replacements = flag.Int("replacements", 20, "how often the table is replaced
 
 // observer is an independent flow monitor that keeps the times our flows went and came.
 type observer struct {
-	mu    sync.Mutex
-	count int // flows of ours on the bridge, as it saw them
-	want  int
-	since time.Time
-	gaps  []time.Duration
+	mu      sync.Mutex
+	missing map[string]bool // our flows that are not on the bridge, as it saw them
+	since   time.Time
+	gaps    []time.Duration
 }
 
-// observe starts the observer when want flows of ours are on the bridge.
-func observe(t *testing.T, r *rig, want int) *observer {
+// observe starts the observer when all flows of ours are on the bridge.
+func observe(t *testing.T, r *rig) *observer {
 	t.Helper()
-	o := &observer{count: want, want: want}
+	o := &observer{missing: map[string]bool{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, "ovs-ofctl", "--unixctl=none", "--no-names", "--timestamp", "monitor", "unix:"+r.Mgmt(r.bridge), "watch:!initial")
 	pr, pw := io.Pipe()
@@ -69,17 +68,19 @@ func observe(t *testing.T, r *rig, want int) *observer {
 	return o
 }
 
+// event notes one update. Adding a flow that is there is an update too and changes nothing.
 func (o *observer) event(line string, at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	_, flow, _ := strings.Cut(line, "cookie=")
 	switch {
 	case strings.HasPrefix(line, "event=DELETED"):
-		if o.count == o.want {
+		if len(o.missing) == 0 {
 			o.since = at
 		}
-		o.count--
-	case strings.HasPrefix(line, "event=ADDED"):
-		if o.count++; o.count == o.want {
+		o.missing[flow] = true
+	case strings.HasPrefix(line, "event=ADDED") && o.missing[flow]:
+		if delete(o.missing, flow); len(o.missing) == 0 {
 			o.gaps = append(o.gaps, at.Sub(o.since))
 		}
 	}
@@ -149,7 +150,7 @@ func measureReplace(t *testing.T, r *rig, mode string, period time.Duration, rou
 			t.Error(e.Err)
 		}
 	})
-	o := observe(t, r, len(want))
+	o := observe(t, r)
 	for i := range rounds {
 		next := time.Now().Add(period)
 		r.Script("replace", file)

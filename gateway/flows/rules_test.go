@@ -14,14 +14,6 @@ func pick(s Set, table uint8, priority uint16) Set {
 	return slices.DeleteFunc(slices.Clone(s), func(f Flow) bool { return f.Table != table || f.Priority != priority })
 }
 
-func matches(s Set) string {
-	var m []string
-	for _, f := range s {
-		m = append(m, f.Match)
-	}
-	return strings.Join(m, "\n")
-}
-
 // The gate-off set, written out by hand from what a stock ovn-kubernetes renders for the
 // default network (port 4) and two user-defined ones (9, 10), uplink 1; its unsorted patch
 // order, spaces and "output:NORMAL" are spelled canonically by Parse.
