@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"picot.dev/picot/internal/lab"
+	"picot.dev/picot/internal/packet"
 )
 
 // vlanTag is a TPID and a TCI.
@@ -49,10 +50,12 @@ func probes(t *testing.T, from, to *lab.Pod, number int) [][]byte {
 	t.Helper()
 	var all [][]byte
 	for _, v6 := range []bool{false, true} {
-		// No checksum over it: IPv4 may, and for IPv6 no stack looks at a tagged
-		// frame here.
-		udp := []byte{0x30, 0x39, 0x30, 0x39, 0, 24, 0, 0}
-		udp = fmt.Appendf(udp, "vlan probe %4d %t", number, v6)[:24]
+		udp := []byte{0x30, 0x39, 0x30, 0x39, 0, 24, 0, 0} // IPv4 may go without a checksum
+		udp = fmt.Appendf(udp, "vlan probe %4d ", number)
+		if v6 {
+			pseudo := packet.PseudoHeader6(packet.IPFromAddr(from.IP6()), packet.IPFromAddr(to.IP6()), 17, len(udp))
+			binary.BigEndian.PutUint16(udp[6:], ^packet.Fold(packet.Add(pseudo, packet.Sum(udp))))
+		}
 		all = append(all, ipFrame(t, from, to, v6, 17, 0, udp))
 	}
 	return all
