@@ -78,6 +78,12 @@ func (s *Server) Apply(t testing.TB, text string) {
 	}
 }
 
+// Delete deletes the object at a path.
+func (s *Server) Delete(t testing.TB, path string) {
+	t.Helper()
+	must(t, s.raw(t).Delete().AbsPath(path).Do(context.Background()).Error())
+}
+
 // TryApply is Apply that returns the first refusal.
 func (s *Server) TryApply(t testing.TB, text string) error {
 	t.Helper()
@@ -110,14 +116,14 @@ func create(r *rest.RESTClient, raw []byte) error {
 // pathOf returns the collection of an object's kind.
 func pathOf(o *metav1.PartialObjectMetadata) string {
 	plural := strings.ToLower(o.Kind) + "s"
-	if base, ok := strings.CutSuffix(plural, "ys"); ok {
+	if base, ok := strings.CutSuffix(plural, "ys"); ok { // FDBEntry, ValidatingAdmissionPolicy
 		plural = base + "ies"
 	}
 	root := "/apis/" + o.APIVersion
 	if !strings.Contains(o.APIVersion, "/") {
 		root = "/api/" + o.APIVersion
 	}
-	namespaced := o.Kind == "ServiceAccount" || o.Kind == "Pod" || o.Kind == v1alpha1.KindNetworkEndpoint
+	namespaced := o.Kind == "ServiceAccount" || o.Kind == "Pod" || o.Kind == "Lease" || o.Kind == "Role" || o.Kind == "RoleBinding" || o.Kind == v1alpha1.KindNetworkEndpoint
 	if !namespaced {
 		return root + "/" + plural
 	}

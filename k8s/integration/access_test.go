@@ -1,10 +1,14 @@
 package integration
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -36,6 +40,9 @@ func testAccess(t *testing.T, s *apitest.Server) {
 		return c
 	}
 	a, nobody := clientOf("picot-agent", "node-a"), clientOf("picot-agent", "")
+	a2 := s.AgentConfig(t, "node-a")
+	net := network(unique("net"), 56)
+	must(t, create(admin, net))
 	entry := func(mac, source, node string) *v1alpha1.FDBEntry {
 		o := &v1alpha1.FDBEntry{TypeMeta: typeMeta("FDBEntry"), Spec: v1alpha1.FDBEntrySpec{Network: "acc", MAC: v1alpha1.MACAddress(mac), Source: v1alpha1.Source(source)}}
 		o.Name, o.Labels = "acc."+strings.ReplaceAll(mac, ":", "-"), map[string]string{v1alpha1.NetworkLabel: "acc"}
@@ -98,13 +105,41 @@ func testAccess(t *testing.T, s *apitest.Server) {
 		{"a Network", func() error { return create(a, network(unique("net"), 55)) }, "forbidden"},
 		{"a token without a node", func() error { return create(nobody, entry("02:00:00:00:00:a4", "static", "node-a")) }, "names no node"},
 		{"a token without a node, of no node", func() error { return create(nobody, entry("02:00:00:00:00:a5", "static", "")) }, "names no node"},
-		{"the reclaimer creates", func() error {
-			return create(clientOf("picot-reclaimer", "node-a"), entry("02:00:00:00:00:a6", "static", "node-a"))
-		}, "forbidden"},
-		{"the reclaimer deletes", func() error { return clientOf("picot-reclaimer", "node-a").Delete(ctx(), res, ofB.Name, "", "") }, ""},
+		{"a Network's status, not elected", func() error {
+			return patch(a, resource(net), net.Name, "status", `{"status":{"conditions":[]}}`)
+		}, "not elected"},
+		{"a Lease in another's name", func() error { return hold(t, a2, "node-b") }, "only in its own node's name"},
+		{"the Lease", func() error { return hold(t, a2, "node-a") }, ""},
 	} {
 		t.Run(x.name, func(t *testing.T) { wantErr(t, x.do(), x.refusal) })
 	}
+	apitest.Eventually(t, "the elected agent to be let through", func() error {
+		return patch(a, resource(net), net.Name, "status", `{"status":{"conditions":[]}}`)
+	})
+	wantErr(t, patch(a, resource(net), net.Name, "", `{"spec":{"mtu":1400}}`), "forbidden")
+	if err := a.Delete(ctx(), res, ofB.Name, "", ""); err == nil {
+		t.Error("the elected agent deletes others' bindings")
+	}
+}
+
+// hold writes a holder into the election's Lease with a node's token.
+func hold(t *testing.T, rc *rest.Config, holder string) error {
+	t.Helper()
+	c := rest.CopyConfig(rc)
+	c.GroupVersion = &schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}
+	c.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	r, err := rest.RESTClientFor(c)
+	must(t, err)
+	const path = "/apis/coordination.k8s.io/v1/namespaces/picot-system/leases/picot-reclaimer"
+	raw, err := r.Get().AbsPath(path).DoRaw(ctx())
+	must(t, err)
+	var l map[string]any
+	must(t, json.Unmarshal(raw, &l))
+	l["spec"] = map[string]any{"holderIdentity": holder}
+	raw, err = json.Marshal(l)
+	must(t, err)
+	_, err = r.Put().AbsPath(path).SetHeader("Content-Type", "application/json").Body(raw).DoRaw(ctx())
+	return err
 }
 
 type notYet struct{}

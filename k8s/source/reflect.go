@@ -107,8 +107,15 @@ func follow[T runtime.Object](ctx context.Context, s *Source, resource string, s
 }
 
 func (s *Source) followNetworks(ctx context.Context) {
+	s.followNetworksWith(ctx, func(string, *v1alpha1.Network) {}, func() { s.opened(v1alpha1.KindNetwork) })
+}
+
+// followNetworksWith also tells seen of every state, nil for a network that is
+// gone, before the hook is called.
+func (s *Source) followNetworksWith(ctx context.Context, seen func(name string, o *v1alpha1.Network), synced func()) {
 	set := func(p *projection, name string, o *v1alpha1.Network) []Key {
 		p.setNetwork(name, o)
+		seen(name, o)
 		return []Key{{Kind: v1alpha1.KindNetwork, Network: name}}
 	}
 	follow(ctx, s, v1alpha1.ResourceNetworks, selector{}, &v1alpha1.Network{}, func() runtime.Object { return &v1alpha1.NetworkList{} },
@@ -131,7 +138,7 @@ func (s *Source) followNetworks(ctx context.Context) {
 					return keys
 				})
 			},
-			synced: func() { s.opened(v1alpha1.KindNetwork) },
+			synced: synced,
 		})
 }
 
