@@ -65,6 +65,9 @@ func (c *Core) put(e *entry, b Binding) {
 	case wasOurs && !ours:
 		c.lost(e, old)
 	}
+	if !b.Static && b.Node != c.node && e.key.IsNeighbor() {
+		c.followLate(e)
+	}
 }
 
 // lost forgets what this node knew of a binding that is no longer its own.

@@ -150,9 +150,7 @@ func (c *Core) judgeWant(e *entry) {
 		if e.flight.Seq != 0 && e.flight.Op != OpRefresh {
 			return // what is under way may undo it
 		}
-		if w.router != RouterUnknown {
-			e.router = w.router
-		}
+		e.router = w.router
 	case e.have && w.class == arpnd.Weak:
 		c.stats.Weak++
 	case e.have && c.now.Mono < e.thaw:
@@ -187,6 +185,9 @@ func (c *Core) wanting(e *entry) Binding {
 	b := Binding{Node: c.node, Endpoint: ep.EndpointRef, LastObserved: c.observed(e)}
 	if e.key.IsNeighbor() {
 		b.MAC, b.Router = e.want.mac, e.want.router
+		if b.Router == RouterUnknown && e.have && e.b.MAC == b.MAC {
+			b.Router = e.b.Router
+		}
 	} else {
 		b.Segment = ep.Segment
 	}

@@ -108,6 +108,19 @@ func (c *Core) follow(k Key, p *port, ep *Endpoint, o *Observation) {
 	}
 }
 
+// followLate is follow for a Neighbor that was somewhere else when its MAC came
+// here, which this node hears only now. The API server's versions tell the order.
+func (c *Core) followLate(e *entry) {
+	f := c.entries[FDB(e.key.Network, e.b.MAC)]
+	if f == nil || !f.have || f.b.Static || f.b.Node != c.node || !older(e.b.Version, f.b.Version) {
+		return
+	}
+	if p := c.portOf[f.b.Endpoint.EndpointKey]; p != nil && p.Up && e.want.class == arpnd.None {
+		c.setWant(e, want{class: arpnd.Strong, port: p.ID, at: c.now.Mono, mac: e.b.MAC, router: e.b.Router})
+		e.seen = max(e.seen, f.seen)
+	}
+}
+
 // observeIP is the claim of an address by a station that is at this port.
 func (c *Core) observeIP(p *port, ep *Endpoint, n *Network, o *Observation) {
 	k := Neighbor(n.Name, o.IP)

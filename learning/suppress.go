@@ -5,37 +5,16 @@ import (
 	"math/bits"
 
 	"picot.dev/picot/arpnd"
-	"picot.dev/picot/fastpath/table"
 	"picot.dev/picot/internal/packet"
 )
-
-// Holder is who a snapshot says holds what a frame claims: [Here], or one of
-// the values of [Elsewhere]. Two different holders compare different.
-type Holder uint64
-
-// Here is the holder of a claim whose MAC is on the frame's own port and whose
-// address, if it has one, is bound to that MAC.
-const Here Holder = 1<<64 - 1
-
-// here is Here as a slot keeps it: the low two bits are the class's.
-const here = Here &^ 3
-
-// Elsewhere is the holder of any other claim, also one nobody holds.
-func Elsewhere(t table.Target, n table.Neighbor) Holder {
-	h := Holder(mix(uint64(t)^k0, uint64(n)^k1)) &^ 3
-	if h == here {
-		return 0
-	}
-	return h
-}
 
 // SuppressorOptions are the size and times of a port's Suppressor. All times in
 // nanoseconds.
 type SuppressorOptions struct {
 	Slots    int   // of 64 bytes, a power of two of at least 4; default 512
 	ReReport int64 // the slot of a claim that is held here; default 30 s
-	// ShortSlot is that of announcements, of ARP probes, and of claims not
-	// held here while their holder does not change; default 1 s.
+	// ShortSlot is that of announcements, of ARP probes, and of claims not held
+	// here while the snapshot does not change; default 1 s.
 	ShortSlot int64
 	Rate      int // observations a second and the burst; default 1000
 	Burst     int // default Rate
@@ -50,8 +29,9 @@ type slot struct {
 	until   int64  // quiet before this time
 	seen    int64  // last frame
 	armed   int64
-	version uint64 // snapshot under which the holder was looked up last
-	holder  uint64 // as of then; the class in the low two bits
+	version uint64 // snapshot under which it was looked up last whether the claim is held here
+	class   arpnd.Class
+	here    bool
 }
 
 // Suppressor is one port's memory of what was reported: it turns a frame rate
@@ -62,8 +42,8 @@ type slot struct {
 // something:
 //
 //	if !s.Quiet(mac, ip, class, flags, version, now) {
-//		holder := ... // two lookups in the snapshot
-//		if s.Due(holder, version, now) && ring.Push(Observation{...}) {
+//		here := ... // two lookups in the snapshot
+//		if s.Due(here, version, now) && ring.Push(Observation{...}) {
 //			s.Arm(now)
 //		}
 //	}
@@ -85,7 +65,7 @@ type Suppressor struct {
 	tag   uint64
 	ip    packet.IP
 	class arpnd.Class
-	held  Holder
+	here  bool
 	under uint64
 
 	limited uint64
@@ -142,7 +122,7 @@ func (s *Suppressor) Quiet(mac uint64, ip packet.IP, class arpnd.Class, flags Fl
 			continue
 		}
 		e.seen = now
-		if now < e.until && e.version == version && class <= arpnd.Class(e.holder&3) {
+		if now < e.until && e.version == version && class <= e.class {
 			return true
 		}
 		s.at, s.hit = e, true
@@ -164,25 +144,23 @@ func (s *Suppressor) Quiet(mac uint64, ip packet.IP, class arpnd.Class, flags Fl
 	return false
 }
 
-// Due says that the claim must be reported. holder is what the snapshot of this
-// version says about it.
+// Due says that the claim must be reported. here says what the snapshot of this
+// version does: that the MAC is on the frame's own port and that the address, if
+// the claim has one, is bound to that MAC.
 //
-// A slot counts for ReReport only while the holder is [Here]: the station that
-// left and came back within one slot must be heard. While somebody else is, or
-// nobody yet, it counts for ShortSlot, and only as long as that does not change.
-func (s *Suppressor) Due(holder Holder, version uint64, now int64) bool {
+// A slot counts for ReReport only while that is so: a station that left and came
+// back within one slot must be heard. Else it counts for ShortSlot, and only under
+// the snapshot it was armed under: in any other the key may have moved meanwhile,
+// even to and fro.
+func (s *Suppressor) Due(here bool, version uint64, now int64) bool {
 	e := s.at
-	s.held, s.under = holder&^3, version
-	if s.hit && s.class <= arpnd.Class(e.holder&3) {
-		until := e.until
-		if s.held == here && Holder(e.holder)&^3 != s.held && s.tag>>48 == 0 {
-			until = e.armed + s.long // what was pending has come true
-		} else if Holder(e.holder)&^3 != s.held {
-			until = e.armed
+	s.here, s.under = here, version
+	if s.hit && s.class <= e.class && (here || e.version == version) {
+		if here && !e.here {
+			e.until = e.armed + s.length(e.tag, true) // what was pending has come true
 		}
-		if now < until {
-			e.version, e.until = version, until
-			e.holder = uint64(s.held) | e.holder&3
+		if now < e.until {
+			e.version, e.here = version, here
 			return false
 		}
 	}
@@ -196,14 +174,17 @@ func (s *Suppressor) Due(holder Holder, version uint64, now int64) bool {
 // Arm starts the claim's slot: it was reported.
 func (s *Suppressor) Arm(now int64) {
 	s.arrival = max(s.arrival, now) + s.interval
-	length := s.short
-	if s.held == here && s.tag>>48 == 0 {
-		length = s.long
-	}
 	*s.at = slot{
-		ip: s.ip, tag: s.tag, until: now + length, seen: now, armed: now,
-		version: s.under, holder: uint64(s.held) | uint64(s.class),
+		ip: s.ip, tag: s.tag, until: now + s.length(s.tag, s.here), seen: now, armed: now,
+		version: s.under, class: s.class, here: s.here,
 	}
+}
+
+func (s *Suppressor) length(tag uint64, here bool) int64 {
+	if here && tag>>48 == 0 {
+		return s.long
+	}
+	return s.short
 }
 
 // LastSeen is when a frame with this MAC and address last came, of those with a
