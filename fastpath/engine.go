@@ -77,6 +77,21 @@ func (e *Engine) firstUplinkRow() int { return e.config.MaxPorts + 1 }
 
 // New makes the memory and the workers. It starts nothing.
 func New(c Config) (*Engine, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	mem, err := xsk.NewMemory(xsk.MemoryOptions{
+		Shards: c.workloadShards() + c.uplinkShards(), ChunksPerShard: c.ChunksPerShard,
+		HugePages: c.HugePages, NUMABind: c.NUMANode >= 0, NUMANode: max(0, c.NUMANode),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("memory for %d ports: %w", c.MaxPorts, err)
+	}
+	return build(c, mem)
+}
+
+func (c Config) withDefaults() (Config, error) {
 	if c.ChunksPerShard == 0 {
 		c.ChunksPerShard = 2048
 	}
@@ -84,29 +99,40 @@ func New(c Config) (*Engine, error) {
 		c.PortsPerShard = 16
 	}
 	if c.Workers < 1 || c.MaxPorts < 1 || c.MaxPorts >= 1<<16-1 {
-		return nil, fmt.Errorf("%w: %d workers, %d ports: at least one of each, at most 65534 ports", ErrConfig, c.Workers, c.MaxPorts)
+		return c, fmt.Errorf("%w: %d workers, %d ports: at least one of each, at most 65534 ports", ErrConfig, c.Workers, c.MaxPorts)
 	}
 	if c.CPUs != nil && len(c.CPUs) != c.Workers {
-		return nil, fmt.Errorf("%w: %d CPUs for %d workers: name one each", ErrConfig, len(c.CPUs), c.Workers)
+		return c, fmt.Errorf("%w: %d CPUs for %d workers: name one each", ErrConfig, len(c.CPUs), c.Workers)
 	}
-	queues := 0
 	for i, q := range c.UplinkQueues {
 		if q < 1 || q > 255 {
-			return nil, fmt.Errorf("%w: uplink %d has %d queues: 1 to 255", ErrConfig, i, q)
+			return c, fmt.Errorf("%w: uplink %d has %d queues: 1 to 255", ErrConfig, i, q)
 		}
-		queues += q
 	}
+	return c, nil
+}
+
+// workloadShards is the number of shards for workload ports, as many a worker.
+func (c *Config) workloadShards() int {
 	perWorker := (c.MaxPorts + c.PortsPerShard*c.Workers - 1) / (c.PortsPerShard * c.Workers)
-	workload := perWorker * c.Workers
-	mem, err := xsk.NewMemory(xsk.MemoryOptions{
-		Shards: workload + queues, ChunksPerShard: c.ChunksPerShard, HugePages: c.HugePages, NUMANode: c.NUMANode,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("memory for %d ports: %w", c.MaxPorts, err)
+	return perWorker * c.Workers
+}
+
+// uplinkShards is one for each uplink queue.
+func (c *Config) uplinkShards() int {
+	n := 0
+	for _, q := range c.UplinkQueues {
+		n += q
 	}
+	return n
+}
+
+// build makes an engine on a mapping whose frames are all free. It owns mem.
+func build(c Config, mem *xsk.Memory) (*Engine, error) {
+	workload := c.workloadShards()
 	e := &Engine{
 		config: c, mem: mem, ended: make(chan struct{}), start: time.Now(),
-		places: make([]place, (workload+queues)*c.ChunksPerShard),
+		places: make([]place, (workload+c.uplinkShards())*c.ChunksPerShard),
 		events: make(chan SocketEvent, 256), pathMTUs: make(chan PathMTU, 256),
 	}
 	for i := range workload {
@@ -122,11 +148,11 @@ func New(c Config) (*Engine, error) {
 		}
 		e.owners = append(e.owners, owners)
 	}
-	e.snapshot.Store(table.NewBuilder().Snapshot())
 	e.inUse = make([]atomic.Int32, len(e.owners))
 	for i := range e.inUse {
 		e.UseQueues(i, len(e.owners[i]))
 	}
+	e.snapshot.Store(table.NewBuilder().Snapshot())
 	for i := range c.Workers {
 		w, err := e.newWorker(i)
 		if err != nil {
@@ -325,23 +351,29 @@ func (e *Engine) Audit() Census {
 
 // paused runs f while no worker is in a round.
 func (e *Engine) paused(f func()) {
+	resume := e.pause()
+	f()
+	resume()
+}
+
+// pause stops every worker between two rounds until resume is called. Until
+// then nothing may be asked of a worker.
+func (e *Engine) pause() (resume func()) {
 	if !e.started {
-		f()
-		return
+		return func() {}
 	}
 	stopped := make(chan struct{}, len(e.workers))
-	resume := make(chan struct{})
+	again := make(chan struct{})
 	for _, w := range e.workers {
 		go w.do(func() {
 			stopped <- struct{}{}
-			<-resume
+			<-again
 		})
 	}
 	for range e.workers {
 		<-stopped
 	}
-	f()
-	close(resume)
+	return func() { close(again) }
 }
 
 func (e *Engine) clock() int64 { return int64(time.Since(e.start)) }

@@ -81,9 +81,7 @@ func (e *Engine) add(k *sock, w *worker) error {
 		k.slot = len(e.slots)
 		e.slots = append(e.slots, nil)
 	}
-	k.row = &w.rows[k.port]
-	k.staged = make([]xsk.Desc, 0, stageMost+linearMost/xsk.MaxFrame+1)
-	k.counted = make([]staged, 0, cap(k.staged))
+	k.prepare(w)
 	e.resetRows(k)
 	var err error
 	e.on(w, func() { err = w.attach(k) })
@@ -92,6 +90,13 @@ func (e *Engine) add(k *sock, w *worker) error {
 	}
 	e.slots[k.slot] = &slot{sock: k, worker: w}
 	return nil
+}
+
+// prepare makes what a socket needs of its worker.
+func (k *sock) prepare(w *worker) {
+	k.row = &w.rows[k.port]
+	k.staged = make([]xsk.Desc, 0, stageMost+linearMost/xsk.MaxFrame+1)
+	k.counted = make([]staged, 0, cap(k.staged))
 }
 
 // resetRows starts a port's counters anew when its first socket comes, as the

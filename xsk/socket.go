@@ -232,3 +232,7 @@ func (s *Socket) Region() Region { return s.region }
 
 // Options is what the socket got of the Options it was opened with.
 func (s *Socket) Options() Negotiated { return s.negotiated }
+
+// Requested is the Options the socket was opened with, defaults filled in: what
+// FromFD needs to adopt it elsewhere.
+func (s *Socket) Requested() Options { return s.options }
