@@ -1,0 +1,135 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"picot.dev/picot/fastpath/srv6"
+	"picot.dev/picot/internal/lab"
+)
+
+// The Linux kernel's own SRv6 is the other node, with no picot there:
+//
+//	pod1 ── node1 (picot) ── router ── linux ── veth ── station
+//
+//	picot  -> kernel   End.DX2 takes our encapsulation off and sends the frame out
+//	                   of the veth
+//	kernel -> picot    a route with l2encap puts the station's frame, as it came,
+//	                   behind an SRH; its source is in the node's locator
+//
+// The l2encap keeps the Ethernet header a frame was received with
+// (net/ipv6/seg6_iptunnel.c): its destination is the kernel router's own MAC on
+// that veth. It is the pod's MAC here, so that the pod's stack takes the frame.
+type kernelPeer struct {
+	*cluster
+	pod, station *lab.Pod
+	linux        *lab.Node
+}
+
+func newKernelPeer(t *testing.T) *kernelPeer {
+	t.Helper()
+	c := newCluster(t, lab.Routed)
+	k := &kernelPeer{cluster: c}
+	picot := c.node(lab.NodeOptions{})
+	k.linux = c.node(lab.NodeOptions{Name: "linux", NoAgent: true})
+	k.pod = c.pod(picot, 1)
+	k.station = c.pod(k.linux, 5)
+	c.on(k.linux,
+		"sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0",
+		fmt.Sprintf("ip link set %s address %s up", k.station.Device, k.pod.MAC),
+		fmt.Sprintf("sysctl -qw net.ipv4.conf.%s.rp_filter=0", k.station.Device),
+		// A checksum the station left to the device stays undone on a chain of
+		// veths. On a wire it does not: the last device before it fills it in.
+		"ethtool -K "+lab.UplinkDevice+" tx off")
+	c.start(1)
+	return k
+}
+
+// sid is where a frame of network red from a segment goes on a node.
+func (c *cluster) sid(n *lab.Node, segment uint32) netip.Addr {
+	c.t.Helper()
+	l, err := srv6.LocatorFrom(n.Locator)
+	c.must(err)
+	return srv6.NewSID(l, srv6.DefaultFunction, 100, segment).Addr()
+}
+
+// decapsulate has the kernel take off what picot sends for segment 7.
+func (k *kernelPeer) decapsulate() {
+	k.t.Helper()
+	k.on(k.linux, fmt.Sprintf("ip -6 route add %s/128 encap seg6local action End.DX2 oif %s dev %s",
+		k.sid(k.linux, 7), k.station.Device, lab.UplinkDevice))
+}
+
+// encapsulate has the kernel send what the station has for the pod to picot.
+func (k *kernelPeer) encapsulate(source netip.Addr) {
+	k.t.Helper()
+	via := fmt.Sprintf("encap seg6 mode l2encap segs %s dev %s", k.sid(k.pod.Node, 7), lab.UplinkDevice)
+	k.on(k.linux,
+		fmt.Sprintf("ip sr tunsrc set %s", source),
+		fmt.Sprintf("ip route add %s/32 %s", k.pod.IP4(), via),
+		fmt.Sprintf("ip -6 route add %s/128 %s", k.pod.IP6(), via))
+	// Nobody answers ARP or ND for the pod here.
+	for _, a := range k.pod.Addresses {
+		k.on(k.station, fmt.Sprintf("ip neigh add %s lladdr %s dev %s", a, k.pod.MAC, lab.PodDevice))
+	}
+}
+
+// on runs commands on a node or in a pod.
+func (c *cluster) on(where commander, lines ...string) {
+	c.t.Helper()
+	for _, l := range lines {
+		if out, err := where.Command(c.ctx, "sh", "-c", l).CombinedOutput(); err != nil {
+			c.t.Fatalf("%s: %v: %s", l, err, out)
+		}
+	}
+}
+
+func TestKernelSRv6BothWays(t *testing.T) {
+	k := newKernelPeer(t)
+	k.decapsulate()
+	l := k.linux.Locator.Addr().As16()
+	l[15] = 1
+	k.encapsulate(netip.AddrFrom16(l))
+
+	wire := k.dump(k.underlay(), k.linux.RouterIf, "ip6")
+	for _, a := range k.station.Addresses {
+		k.ping(k.pod, "-c", "20", "-i", "0.01", "-W", "5", a.String())
+	}
+	// The other way a flow begins, with all sizes that fit.
+	for _, size := range []string{"0", "56", "1300"} {
+		for _, a := range k.pod.Addresses {
+			k.ping(k.station, "-c", "5", "-i", "0.01", "-W", "5", "-s", size, a.String())
+		}
+	}
+	for _, a := range k.pod.Addresses {
+		k.iperf(k.station, k.pod, a.String(), true)
+	}
+	ours := wire.tshark("ipv6.nxt == 143 && !ipv6.routing.type", "frame.protocols")
+	theirs := wire.tshark("ipv6.routing.type == 4", "ipv6.routing.segleft")
+	if len(ours) < 40 || len(theirs) < 40 {
+		t.Errorf("on the wire: %d frames of ours without an SRH, %d of the kernel's with one; want 40 of each", len(ours), len(theirs))
+	}
+	for name, n := range k.checksumErrors(k.pod) {
+		if n != 0 {
+			t.Errorf("%s: %d", name, n)
+		}
+	}
+	k.account()
+}
+
+// A source outside of every known locator is refused, whoever sends.
+func TestKernelSRv6FromUnknownSourceIsRefused(t *testing.T) {
+	k := newKernelPeer(t)
+	k.decapsulate()
+	k.encapsulate(netip.MustParseAddr("2001:db8:ff::1"))
+	out, err := k.station.Run(k.ctx, "ping", "-q", "-c", "3", "-i", "0.05", "-W", "1", k.pod.IP4().String())
+	if err == nil || !strings.Contains(out, "100% packet loss") {
+		t.Errorf("it got through:\n%s", out)
+	}
+	if n := k.status(k.pod.Node).Uplinks[0].Drops["outer_source_unknown"]; n < 3 {
+		t.Errorf("%d drops for the source, want 3", n)
+	}
+	k.account()
+}
