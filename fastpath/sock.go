@@ -18,7 +18,8 @@ type sock struct {
 
 	inFill  int  // frames in the fill ring or with the kernel for receiving
 	depth   int  // what inFill is kept at
-	watched bool // by epoll, while it is not active
+	watched bool // by epoll; always while it is not active
+	carried int  // frames since it is watched
 	active  bool // in the worker's active list
 	idle    int  // rounds without a frame
 
@@ -163,6 +164,7 @@ func (w *worker) flush(k *sock) {
 	}
 	k.row.add(cellTX, frames)
 	k.sent += uint64(sent)
+	w.carried(k, sent)
 	k.row.add(cellTXBytes, bytes)
 	if !k.sending {
 		k.sending = true

@@ -135,9 +135,9 @@ func (w *worker) round() int {
 	for i := 0; i < len(w.active); {
 		k := w.active[i]
 		if n := w.poll(k); n > 0 {
-			k.idle = 0
+			w.carried(k, n)
 			did += n
-		} else if k.idle++; k.idle > idleRounds && k.watched {
+		} else if k.idle++; k.idle > idleRounds && w.watch(k) {
 			k.active = false
 			w.active[i] = w.active[len(w.active)-1]
 			w.active = w.active[:len(w.active)-1]
@@ -204,6 +204,9 @@ func (w *worker) activate(k *sock) {
 // sleep waits in epoll for at most idleTick. Everything others can leave for
 // this worker is looked at once more after sleeping is visible to them.
 func (w *worker) sleep() {
+	for _, k := range w.active {
+		w.watch(k)
+	}
 	w.sleeping.Store(true)
 	defer w.sleeping.Store(false)
 	if w.waiting() {
