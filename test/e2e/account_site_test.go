@@ -40,6 +40,14 @@ const patience = 20 * time.Second
 
 func newSite(t *testing.T, o ...lab.NodeOptions) *site {
 	t.Helper()
+	s := buildSite(t, o...)
+	s.startAll()
+	return s
+}
+
+// buildSite is newSite with the agents not started.
+func buildSite(t *testing.T, o ...lab.NodeOptions) *site {
+	t.Helper()
 	testnet.RequireRoot(t)
 	testnet.RequireTool(t, "ip", "nsenter", "sysctl", "ping", "ethtool")
 	s := &site{Lab: newLab(t, lab.Shared), t: t, ctx: within(t, 3*time.Minute), base: map[*lab.Node]lab.Sample{}}
@@ -54,7 +62,6 @@ func newSite(t *testing.T, o ...lab.NodeOptions) *site {
 		s.must(err)
 	}
 	s.a1, s.a2, s.b1 = s.addPod(s.n1, 1), s.addPod(s.n1, 2), s.addPod(s.n2, 3)
-	s.startAll()
 	return s
 }
 
