@@ -109,7 +109,7 @@ func BenchmarkOneChange(b *testing.B) {
 		o.ResourceVersion = fmt.Sprint(2000000 + i)
 		o.Status.ManagingNode = []string{"n2", "n3"}[i/len(objects)%2]
 		p.setFDB(o, byNetwork, false)
-		if p.take().Len() == 0 {
+		if d := p.take(); d.Len() == 0 {
 			b.Fatal("no change")
 		}
 	}
