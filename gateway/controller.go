@@ -53,15 +53,17 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Role == flows.DPUHost {
 		return c, nil
 	}
-	c.ovs = db.New(db.Options{Database: db.OpenVSwitch, Remote: cfg.OVS, Changed: c.topology.loop.kick},
+	c.ovs = db.New(db.Options{Database: db.OpenVSwitch, Remote: cfg.OVS, Changed: func(string) { c.topology.loop.kick() }},
 		db.Table{Name: db.TableOpenVSwitch}, db.Table{Name: db.TableBridge}, db.Table{Name: db.TablePort}, db.Table{Name: db.TableInterface})
-	c.nb = db.New(db.Options{Database: db.Northbound, Remote: cfg.NB, LeaderOnly: cfg.LeaderOnly, Changed: func() {
-		c.topology.loop.kick()
+	c.nb = db.New(db.Options{Database: db.Northbound, Remote: cfg.NB, LeaderOnly: cfg.LeaderOnly, Changed: func(table string) {
+		if table != db.TableStaticMACBinding { // which tells nothing of groups, and has many rows
+			c.topology.loop.kick()
+		}
 		c.static.loop.kick()
 	}}, db.Table{Name: db.TableNBGlobal}, db.Table{Name: db.TableRouter}, db.Table{Name: db.TableRouterPort}, db.Table{Name: db.TableStaticMACBinding})
 	if cfg.DisableUDNARPNDPFlood {
 		// without a source there is nothing to watch yet
-		c.sb = db.New(db.Options{Database: db.Southbound, Remote: cfg.SB, LeaderOnly: cfg.LeaderOnly, Changed: c.mirror.loop.kick},
+		c.sb = db.New(db.Options{Database: db.Southbound, Remote: cfg.SB, LeaderOnly: cfg.LeaderOnly, Changed: func(string) { c.mirror.loop.kick() }},
 			watchSources(nil)...)
 	}
 	return c, nil

@@ -7,8 +7,8 @@ import (
 )
 
 // loop runs one reconciler: fn after a kick, after a failure with growing delay, and every period.
-// Kicks during a pass make one more. A pass that follows another waits three times as long as that
-// one took, so a reconciler never takes more than a quarter of a core.
+// Kicks during a pass make one more, after a rest of half the time that one took and 100 ms at most:
+// a burst is served by few passes, and what comes after a quiet time at once.
 type loop struct {
 	period time.Duration
 	fn     func(ctx context.Context, periodic bool) error
@@ -20,7 +20,7 @@ type loop struct {
 const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
-	restMax    = time.Second
+	restMax    = 100 * time.Millisecond
 )
 
 func newLoop(period time.Duration, fn func(context.Context, bool) error) *loop {
@@ -70,7 +70,7 @@ func (l *loop) run(ctx context.Context) {
 			retry.Stop()
 			wait = backoffMin
 		}
-		rest := time.NewTimer(min(3*time.Since(start), restMax))
+		rest := time.NewTimer(min(time.Since(start)/2, restMax))
 		select {
 		case <-ctx.Done():
 			rest.Stop()

@@ -59,7 +59,17 @@ func (s *stater) reconcile(ctx context.Context, _ bool) error {
 		plan.Ports = append(plan.Ports, s.ports(g, in, live, s.going(rows))...)
 	}
 	ops := static.Plan(plan)
-	refused, err := s.write(ctx, sess, ops)
+	// rows go before others come
+	i := slices.IndexFunc(ops, func(op static.Op) bool { return op.Kind != static.Delete })
+	if i < 0 {
+		i = len(ops)
+	}
+	refused, err := s.write(ctx, sess, ops[:i])
+	if err == nil {
+		var more error
+		more, err = s.write(ctx, sess, ops[i:])
+		refused = errors.Join(refused, more)
+	}
 	c.health.set("static", refused)
 	if err != nil {
 		return err

@@ -1,8 +1,11 @@
 package ovsdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
@@ -22,17 +25,34 @@ type Outcome struct {
 // build is asked again for every item: the rows it depends on may have changed. So one bad item
 // costs log2(size) transactions and none of the others.
 //
+// At most two transactions are under way at a time, so that one is being written while the server
+// works on the other: transactions may be done in another order than that of the items, and build
+// is called for different items at once.
+//
 // The error is not nil only when the Session ended or ctx was cancelled; the outcomes up to there
 // are valid.
 func (s *Session) Batch(ctx context.Context, n, size int, build func(i int) (ovsdb.Operation, bool)) ([]Outcome, error) {
 	out := make([]Outcome, n)
 	b := batch{s: s, out: out, build: build}
-	for lo := 0; lo < n; lo += size {
-		if err := b.run(ctx, lo, min(lo+size, n)); err != nil {
-			return out, err
-		}
+	if n <= size {
+		return out, b.run(ctx, 0, n)
 	}
-	return out, nil
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	var errs [2]error
+	for w := range errs {
+		wg.Go(func() {
+			for errs[w] == nil {
+				lo := int(next.Add(int64(size))) - size
+				if lo >= n {
+					return
+				}
+				errs[w] = b.run(ctx, lo, min(lo+size, n))
+			}
+		})
+	}
+	wg.Wait()
+	return out, cmp.Or(errs[0], errs[1])
 }
 
 type batch struct {

@@ -17,9 +17,9 @@ type Options struct {
 	Remote   Remote
 	// LeaderOnly treats a follower of a RAFT cluster as down.
 	LeaderOnly bool
-	// Changed is called when a row or the Session changed, once for each row, from libovsdb's
-	// goroutines: it must only set a flag. May be nil.
-	Changed func()
+	// Changed is called when a row of a table changed, once for each row, and with "" when the
+	// Session did; from libovsdb's goroutines: it must only set a flag. May be nil.
+	Changed func(table string)
 
 	ConnectTimeout  time.Duration // one attempt, all endpoints; 5 s
 	SyncTimeout     time.Duration // the initial rows; 60 s
@@ -131,13 +131,13 @@ func (d *DB) one(ctx context.Context, id uint64) {
 	s, err := open(ctx, &d.opt, id, tables, &d.stats, d.notify)
 	if err != nil {
 		d.setErr(err)
-		d.notify()
+		d.notify("")
 		return
 	}
 	d.stats.Sessions.Add(1)
 	d.session.Store(s)
 	d.setErr(nil)
-	d.notify()
+	d.notify("")
 	select {
 	case <-ctx.Done():
 		s.fail(ctx.Err())
@@ -150,7 +150,7 @@ func (d *DB) one(ctx context.Context, id uint64) {
 	if ctx.Err() == nil {
 		d.setErr(s.Err())
 	}
-	d.notify()
+	d.notify("")
 }
 
 // notifyRewatch puts back a request that was only peeked at.
@@ -161,9 +161,9 @@ func (d *DB) notifyRewatch() {
 	}
 }
 
-func (d *DB) notify() {
+func (d *DB) notify(table string) {
 	if d.opt.Changed != nil {
-		d.opt.Changed()
+		d.opt.Changed(table)
 	}
 }
 

@@ -62,7 +62,7 @@ func insertStatic(i int) ovsdb.Operation {
 func TestSessionWatchesWritesAndCounts(t *testing.T) {
 	srv := ovsdbtest.Start(t, ovsdbtest.NB)
 	var kicks atomic.Int64
-	d := run(t, Options{Database: Northbound, Remote: remote(t, srv.Remote()), Changed: func() { kicks.Add(1) }}, Table{Name: TableStaticMACBinding})
+	d := run(t, Options{Database: Northbound, Remote: remote(t, srv.Remote()), Changed: func(string) { kicks.Add(1) }}, Table{Name: TableStaticMACBinding})
 	s := session(t, d)
 	before := kicks.Load()
 	res, err := s.Transact(t.Context(), insertStatic(1))

@@ -48,7 +48,7 @@ type Session struct {
 }
 
 // open connects, starts the monitor and returns once the cache holds the initial rows.
-func open(ctx context.Context, o *Options, id uint64, tables []Table, stats *Stats, changed func()) (*Session, error) {
+func open(ctx context.Context, o *Options, id uint64, tables []Table, stats *Stats, changed func(table string)) (*Session, error) {
 	dbModel, err := model.NewClientDBModel(o.Database, models(o.Database))
 	if err != nil {
 		return nil, err
@@ -86,9 +86,9 @@ func open(ctx context.Context, o *Options, id uint64, tables []Table, stats *Sta
 	}
 	s.cache = c.Cache()
 	s.cache.AddEventHandler(&cache.EventHandlerFuncs{
-		AddFunc:    func(string, model.Model) { changed() },
-		UpdateFunc: func(string, model.Model, model.Model) { changed() },
-		DeleteFunc: func(string, model.Model) { changed() },
+		AddFunc:    func(table string, _ model.Model) { changed(table) },
+		UpdateFunc: func(table string, _, _ model.Model) { changed(table) },
+		DeleteFunc: func(table string, _ model.Model) { changed(table) },
 	})
 	if err := s.monitor(ctx, tables); err != nil {
 		s.fail(err)
