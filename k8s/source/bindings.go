@@ -94,9 +94,7 @@ func (p *projection) changeFDB(network string, mac packet.MAC, f func()) {
 	if after := p.effectiveNeighbor(network, ll); !sameNeighbor(beforeLL, after) {
 		p.emitNeighbor(network, ll, after)
 	}
-	if len(p.claimed[key]) > 0 {
-		p.staleEndpoints = true
-	}
+	p.dirtyClaimants(key)
 }
 
 func (p *projection) changeNeighbor(network string, ip netip.Addr, f func()) {
@@ -108,8 +106,12 @@ func (p *projection) changeNeighbor(network string, ip netip.Addr, f func()) {
 	if after := p.effectiveNeighbor(network, ip); !sameNeighbor(before, after) {
 		p.emitNeighbor(network, ip, after)
 	}
-	if len(p.claimed[key]) > 0 {
-		p.staleEndpoints = true
+	p.dirtyClaimants(key)
+}
+
+func (p *projection) dirtyClaimants(key Key) {
+	for _, k := range p.claimed[key] {
+		p.dirty[k] = true
 	}
 }
 

@@ -61,7 +61,7 @@ func (s *Source) Live(uid string) bool {
 func (s *Source) EndpointProblems(k desired.EndpointKey) []desired.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.p.resolveEndpoints()
+	s.p.resolveEndpoint(k)
 	return s.p.problems[endpointRef(k)]
 }
 
@@ -73,16 +73,19 @@ func (s *Source) Claimants(k Key) []Endpoint {
 	return s.p.claimants(k)
 }
 
-// Gates returns the gates as they are.
-func (s *Source) Gates() Gates {
+// Ready reports whether everything that a decision on this node's endpoints and
+// their bindings rests on is in sync.
+func (s *Source) Ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := s.gates
-	g.Hosted = make(map[string]bool, len(s.gates.Hosted))
-	for n := range s.gates.Hosted {
-		g.Hosted[n] = true
-	}
-	return g
+	return s.gates.Networks && s.gates.Endpoints && s.gates.Own
+}
+
+// Hosted reports whether the bindings of a network are in sync.
+func (s *Source) Hosted(network string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gates.Hosted[network]
 }
 
 // OwnStatic returns the keys of the static bindings that this node manages for

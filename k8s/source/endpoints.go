@@ -3,8 +3,8 @@ package source
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"picot.dev/picot/internal/desired"
@@ -64,44 +64,54 @@ func (p *projection) setEndpoint(k desired.EndpointKey, o *v1alpha1.NetworkEndpo
 	if old := p.endpoints[k]; old != nil {
 		delete(p.liveUIDs, old.UID)
 		p.unclaim(k)
+		p.dirtyDevice(old.Interface)
 		delete(p.endpoints, k)
 	}
-	p.note(endpointRef(k), nil)
 	if o != nil && o.Spec.NodeName == p.self {
 		e := endpointFrom(o)
 		p.endpoints[k] = e
 		p.liveUIDs[e.UID] = k
 		p.claim(k)
+		p.dirtyDevice(e.Interface)
 	}
-	p.staleEndpoints = true
+	p.dirty[k] = true
 }
 
-// claim files an endpoint under the bindings it claims.
+// dirtyDevice marks the endpoints that name a device.
+func (p *projection) dirtyDevice(name string) {
+	for _, k := range p.devices[name] {
+		p.dirty[k] = true
+	}
+}
+
+// claim files an endpoint under its device and the bindings it claims.
 func (p *projection) claim(k desired.EndpointKey) {
 	for _, key := range p.endpointKeys(k)[1:] {
 		p.claimed[key] = append(p.claimed[key], k)
+	}
+	if dev := p.endpoints[k].Interface; dev != "" {
+		p.devices[dev] = append(p.devices[dev], k)
 	}
 }
 
 func (p *projection) unclaim(k desired.EndpointKey) {
 	for _, key := range p.endpointKeys(k)[1:] {
-		rest := slices.DeleteFunc(p.claimed[key], func(x desired.EndpointKey) bool { return x == k })
-		if p.claimed[key] = rest; len(rest) == 0 {
-			delete(p.claimed, key)
-		}
+		unfile(p.claimed, key, k)
+	}
+	unfile(p.devices, p.endpoints[k].Interface, k)
+}
+
+func unfile[K comparable](m map[K][]desired.EndpointKey, key K, k desired.EndpointKey) {
+	rest := slices.DeleteFunc(m[key], func(x desired.EndpointKey) bool { return x == k })
+	if m[key] = rest; len(rest) == 0 {
+		delete(m, key)
 	}
 }
 
 // claimants returns the endpoints that claim a binding's key and are not being
 // deleted, the oldest first.
 func (p *projection) claimants(key Key) []Endpoint {
-	var list []*endpointRow
-	for _, k := range p.claimed[key] {
-		if e := p.endpoints[k]; e.Claims() {
-			list = append(list, e)
-		}
-	}
-	slices.SortFunc(list, compareRows)
+	list := p.oldest(p.claimed[key])
 	out := make([]Endpoint, 0, len(list))
 	for _, e := range list {
 		out = append(out, e.Endpoint)
@@ -109,55 +119,77 @@ func (p *projection) claimants(key Key) []Endpoint {
 	return out
 }
 
+// oldest returns those of keys that claim anything, the oldest first.
+func (p *projection) oldest(keys []desired.EndpointKey) []*endpointRow {
+	var list []*endpointRow
+	for _, k := range keys {
+		if e := p.endpoints[k]; e.Claims() {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, compareRows)
+	return list
+}
+
 // compareRows puts the older endpoint first.
 func compareRows(a, b *endpointRow) int {
 	return cmp.Or(a.compare(b.age), cmp.Compare(a.Endpoint.String(), b.Endpoint.String()))
 }
 
-// resolveEndpoints works out which endpoints of this node are carried: each has
-// a network that is, a device of its own, and a MAC that no other static
-// binding holds. Of its addresses it has those that are in the network and held
-// by no other.
+// resolveEndpoints works out what is carried of the endpoints that something
+// changed for.
 func (p *projection) resolveEndpoints() {
-	if !p.staleEndpoints {
-		return
+	for k := range p.dirty {
+		p.resolveEndpoint(k)
 	}
-	p.staleEndpoints = false
-	order := slices.SortedFunc(maps.Values(p.endpoints), compareRows)
-	carried := make(map[desired.EndpointKey]desired.Endpoint, len(order))
-	devices := map[string]desired.EndpointKey{}
-	for _, row := range order {
-		ref := endpointRef(row.EndpointKey)
-		if !row.Claims() {
-			p.note(ref, row.Problems)
-			continue
-		}
-		e, list := p.resolveEndpoint(&row.Endpoint, devices)
-		p.note(ref, list)
-		if e == nil {
-			continue
-		}
-		carried[e.EndpointKey] = *e
-		if e.Interface != "" {
-			devices[e.Interface] = e.EndpointKey
-		}
-	}
-	p.delta.Merge(desired.Diff(desired.State{Endpoints: p.carried}, desired.State{Endpoints: carried}))
-	p.carried = carried
 }
 
-// resolveEndpoint returns the endpoint as it is carried, or nil, and what of it
+// resolveEndpoint works out whether one endpoint of this node is carried: its
+// network is, it is the oldest that names its device, and no other static
+// binding holds its MAC. Of its addresses it has those that are in the network
+// and held by no other.
+func (p *projection) resolveEndpoint(k desired.EndpointKey) {
+	if !p.dirty[k] {
+		return
+	}
+	delete(p.dirty, k)
+	var next *desired.Endpoint
+	var list []desired.Problem
+	if row := p.endpoints[k]; row != nil {
+		if list = row.Problems; row.Claims() {
+			next, list = p.carriedEndpoint(&row.Endpoint)
+		}
+	}
+	p.note(endpointRef(k), list)
+	old, had := p.carried[k]
+	switch {
+	case next == nil && !had, next != nil && had && reflect.DeepEqual(old, *next):
+		return
+	case next == nil:
+		delete(p.carried, k)
+	default:
+		p.carried[k] = *next
+	}
+	if p.delta.Endpoints == nil {
+		p.delta.Endpoints = map[desired.EndpointKey]*desired.Endpoint{}
+	}
+	p.delta.Endpoints[k] = next
+}
+
+// carriedEndpoint returns an endpoint as it is carried, or nil, and what of it
 // is not.
-func (p *projection) resolveEndpoint(row *Endpoint, devices map[string]desired.EndpointKey) (*desired.Endpoint, []desired.Problem) {
+func (p *projection) carriedEndpoint(row *Endpoint) (*desired.Endpoint, []desired.Problem) {
 	ref := endpointRef(row.EndpointKey)
 	n, ok := p.held[row.Network]
 	if !ok {
 		return nil, []desired.Problem{desired.UnknownNetwork(ref, row.Network)}
 	}
-	if h, ok := devices[row.Interface]; ok {
-		return nil, []desired.Problem{{Object: ref, Field: "spec.interface",
-			Reason: fmt.Sprintf("%s is the device of %s", row.Interface, endpointRef(h)),
-			Mend:   "give each endpoint a device of its own", Is: desired.ErrDuplicate, Holder: endpointRef(h)}}
+	if row.Interface != "" {
+		if h := p.oldest(p.devices[row.Interface])[0]; h.EndpointKey != row.EndpointKey {
+			return nil, []desired.Problem{{Object: ref, Field: "spec.interface",
+				Reason: fmt.Sprintf("%s is the device of %s", row.Interface, endpointRef(h.EndpointKey)),
+				Mend:   "give each endpoint a device of its own", Is: desired.ErrDuplicate, Holder: endpointRef(h.EndpointKey)}}
+		}
 	}
 	if !row.MAC.IsZero() {
 		if pr := p.macHeld(row, &n); pr != nil {

@@ -32,8 +32,10 @@ type projection struct {
 	carriedN map[string]desired.Node
 	problems map[desired.Ref][]desired.Problem
 
-	staleEndpoints, staleNodes bool // carried and carriedN must be worked out anew
-	delta                      desired.Delta
+	devices map[string][]desired.EndpointKey // endpoints here, by the device they name
+	dirty   map[desired.EndpointKey]bool     // endpoints that must be worked out anew
+	staleN  bool                             // carriedN must be
+	delta   desired.Delta
 }
 
 // parsed is an object right in itself, with its age.
@@ -70,6 +72,8 @@ func newProjection(self string) *projection {
 		neighbors: newRows[netip.Addr, desired.Neighbor](),
 		held:      map[string]desired.Network{},
 		carried:   map[desired.EndpointKey]desired.Endpoint{},
+		devices:   map[string][]desired.EndpointKey{},
+		dirty:     map[desired.EndpointKey]bool{},
 		claimed:   map[Key][]desired.EndpointKey{},
 		own:       map[string]map[Key]bool{},
 		liveUIDs:  map[string]desired.EndpointKey{},
@@ -118,9 +122,13 @@ func (p *projection) resolveNetworks() {
 		return
 	}
 	p.delta.Merge(d)
-	p.staleEndpoints = true
 	for name := range d.Networks {
 		p.projectNetwork(name)
+	}
+	for k, e := range p.endpoints {
+		if _, changed := d.Networks[e.Network]; changed {
+			p.dirty[k] = true
+		}
 	}
 }
 
@@ -146,14 +154,14 @@ func (p *projection) setNode(name string, o *v1alpha1.SRv6Node) {
 		}
 		p.note(ref, list)
 	}
-	p.staleNodes = true
+	p.staleN = true
 }
 
 func (p *projection) resolveNodes() {
-	if !p.staleNodes {
+	if !p.staleN {
 		return
 	}
-	p.staleNodes = false
+	p.staleN = false
 	held, list := desired.ResolveNodes(byAge(p.nodes), nil)
 	for name := range p.nodes {
 		p.note(desired.Ref{Kind: v1alpha1.KindSRv6Node, Name: name}, nil)

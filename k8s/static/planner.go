@@ -85,7 +85,7 @@ func (p *Planner) Resync() {
 // Decide implements writer.Decider.
 func (p *Planner) Decide(k source.Key) writer.Op {
 	// Nothing is written on half a picture.
-	if g := p.o.Source.Gates(); !g.Networks || !g.Endpoints || !g.Own {
+	if !p.o.Source.Ready() {
 		return writer.Op{}
 	}
 	switch k.Kind {
@@ -147,6 +147,9 @@ func (p *Planner) binding(k source.Key) writer.Op {
 			return remove(k, &r.owner.Version)
 		}
 		return writer.Op{}
+	}
+	if !p.o.Source.Hosted(k.Network) {
+		return writer.Op{} // somebody may have it, unseen
 	}
 	switch {
 	case !stored:
