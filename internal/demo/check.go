@@ -201,9 +201,8 @@ func csumErrors(text string) (bad, segments uint64) {
 	return bad, segments
 }
 
-// atOnce bounds what runs at the same time: these are processes, and the agents
-// need the CPUs, too.
-const atOnce = 4
+// atOnce bounds what runs at the same time: these are processes, mostly waiting.
+const atOnce = 12
 
 func inParallel[T any](all []T, f func(T) error) error {
 	errs := make([]error, len(all))

@@ -27,7 +27,7 @@ func (t transfer) String() string {
 	return fmt.Sprintf("%.0f MB at %.2f Gbit/s", float64(t.bytes)/1e6, float64(t.bytes)*8/1e9/max(t.duration.Seconds(), 1e-6))
 }
 
-const tcpBytes = 32 << 20
+const tcpBytes = 8 << 20
 
 // bothWays sends a stream from a to b and one from b to a: by iperf3, at the
 // stacks' default offload settings, or by our own hands where that is not there.

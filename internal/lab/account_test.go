@@ -87,7 +87,7 @@ func TestAccountOfRealTraffic(t *testing.T) {
 		}
 	}
 	// The sweep leaves the living alone; a pod's end takes its namespace along.
-	must(t, Sweep(ctx, true))
+	must(t, Sweep(ctx, false))
 	must(t, nodes[0].WaitReady(ctx, 1))
 	must(t, l.DeletePod(ctx, pods[0]))
 	_, err = nodes[0].WaitStatus(ctx, func(s status.Status) error {

@@ -2,9 +2,9 @@ package lab
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,11 +51,8 @@ func remains(t *testing.T, l *Lab) []string {
 	}
 	for _, x := range all {
 		if x.Tag == l.Tag() {
-			left = append(append(left, x.Netns...), x.Mounts...)
+			left = slices.Concat(left, x.Netns, x.Mounts, x.Dirs)
 		}
-	}
-	if _, err := os.Stat(l.Dir()); err == nil && l.ownDir {
-		left = append(left, l.Dir())
 	}
 	return left
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +31,39 @@ func (n *Node) Start(ctx context.Context) error {
 	if n.Running() {
 		return fmt.Errorf("node %s: its agent runs already", n.Name)
 	}
+	return n.launch(ctx)
+}
+
+// TakeOver starts a second agent that takes the running one's place, and waits
+// for that one's end.
+func (n *Node) TakeOver(ctx context.Context) error {
+	old := n.process
+	if !n.Running() {
+		return fmt.Errorf("node %s: its agent does not run", n.Name)
+	}
+	if err := n.launch(ctx, "--takeover"); err != nil {
+		return err
+	}
+	select {
+	case <-old.done:
+		if old.err != nil {
+			return fmt.Errorf("node %s: the older agent: %w", n.Name, old.err)
+		}
+		return nil
+	case <-n.process.done:
+		young := n.process
+		n.process = old
+		return fmt.Errorf("node %s: the newer agent ended first: %w", n.Name, young.err)
+	case <-ctx.Done():
+		_ = n.process.cmd.Process.Kill()
+		<-n.process.done
+		n.process = old
+		return fmt.Errorf("node %s: no takeover: %w", n.Name, ctx.Err())
+	}
+}
+
+// launch starts an agent, whatever runs.
+func (n *Node) launch(ctx context.Context, more ...string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -39,7 +73,7 @@ func (n *Node) Start(ctx context.Context) error {
 	}
 	defer log.Close()
 	args := []string{"--net=" + n.Netns(), "--", n.lab.picot}
-	cmd := exec.Command("nsenter", append(args, n.Args()...)...)
+	cmd := exec.Command("nsenter", slices.Concat(args, n.Args(), more)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	// A process group of its own: Ctrl-C at a terminal is for the lab's owner,
 	// who ends agents in order, or keeps them.

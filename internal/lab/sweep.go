@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +24,7 @@ type Leftover struct {
 	Tag    string
 	Netns  []string // names
 	Mounts []string // bpffs
+	Dirs   []string // holding the mounts, or in os.TempDir
 	Kept   bool     // on purpose
 }
 
@@ -50,30 +53,56 @@ func found(want func(pid int) bool) ([]Leftover, error) {
 			l.Netns = append(l.Netns, e.Name())
 		}
 	}
+	mounts, err := bpfMounts()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range mounts {
+		if tag, pid := tagOf(m.source); pid > 0 && want(pid) {
+			l := get(tag)
+			l.Mounts = append(l.Mounts, m.dir)
+			l.Dirs = append(l.Dirs, filepath.Dir(m.dir))
+		}
+	}
+	temp, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range temp {
+		tag, pid := tagOf(filepath.Base(dir))
+		if pid == 0 || !want(pid) {
+			continue
+		}
+		if l := get(tag); !slices.Contains(l.Dirs, dir) {
+			l.Dirs = append(l.Dirs, dir)
+		}
+	}
+	var all []Leftover
+	for _, tag := range order {
+		l := *byTag[tag]
+		l.Kept = slices.ContainsFunc(l.Dirs, func(dir string) bool {
+			_, err := os.Stat(filepath.Join(dir, keptFile))
+			return err == nil
+		})
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+type bpfMount struct{ source, dir string }
+
+func bpfMounts() ([]bpfMount, error) {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	var all []bpfMount
 	s := bufio.NewScanner(f)
 	for s.Scan() {
-		fields := strings.Fields(s.Text())
-		if len(fields) < 3 || fields[2] != "bpf" {
-			continue
+		if fields := strings.Fields(s.Text()); len(fields) > 2 && fields[2] == "bpf" {
+			all = append(all, bpfMount{fields[0], fields[1]})
 		}
-		tag, pid := tagOf(fields[0])
-		if pid == 0 || !want(pid) {
-			continue
-		}
-		l := get(tag)
-		l.Mounts = append(l.Mounts, fields[1])
-		if _, err := os.Stat(filepath.Join(filepath.Dir(fields[1]), keptFile)); err == nil {
-			l.Kept = true
-		}
-	}
-	var all []Leftover
-	for _, tag := range order {
-		all = append(all, *byTag[tag])
 	}
 	return all, s.Err()
 }
@@ -114,10 +143,10 @@ func (l Leftover) Remove(ctx context.Context) error {
 	errs := []error{removeNetns(ctx, l.Netns)}
 	for _, m := range l.Mounts {
 		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, err)
-			continue
+			return errors.Join(append(errs, fmt.Errorf("unmount %s: %w", m, err))...)
 		}
-		dir := filepath.Dir(m)
+	}
+	for _, dir := range l.Dirs {
 		errs = append(errs, removeDir(dir, filepath.Base(dir) == l.Tag))
 	}
 	return errors.Join(errs...)
