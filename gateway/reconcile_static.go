@@ -84,30 +84,6 @@ func (s *stater) reconcile(ctx context.Context, _ bool) error {
 	return refused
 }
 
-// dead gives the router ports of this node that have rows and are no more.
-func (s *stater) dead(rows []static.Row, live map[string]bool) []static.Port {
-	for p := range live {
-		if topology.IsRouterPort(p, s.c.cfg.Node) {
-			s.seen[p] = true
-		}
-	}
-	done := map[string]bool{}
-	var out []static.Port
-	for _, r := range rows {
-		ours := topology.IsRouterPort(r.Port, s.c.cfg.Node) || r.Port == wakePort
-		if live[r.Port] || done[r.Port] || !ours {
-			continue
-		}
-		done[r.Port] = true
-		role := static.Leftover
-		if s.seen[r.Port] {
-			role = static.Gone
-		}
-		out = append(out, static.Port{Name: r.Port, Role: role})
-	}
-	return out
-}
-
 // going gives the router ports that had masquerade rows and have none any more. ovn-kubernetes
 // removes those right before it deletes a router, so it is the first sign that rows must go.
 func (s *stater) going(rows []static.Row) map[string]bool {
@@ -132,10 +108,7 @@ func (s *stater) going(rows []static.Row) map[string]bool {
 	return out
 }
 
-const (
-	wakePort  = "picot-wake-northd"
-	wakeDelay = 300 * time.Millisecond
-)
+const wakeDelay = 300 * time.Millisecond
 
 // wake makes northd look again a little after the rows of a router that is gone went. A northd
 // whose commit failed on such rows tries again only when something changes, and their removal goes

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"picot.dev/picot/gateway/flows"
 )
@@ -47,12 +46,8 @@ func Explain(ctx context.Context, cfg Config, bridge string, gate bool) (flows.S
 	done := make(chan struct{})
 	go func() { defer close(done); c.observe(ctx) }()
 	defer func() { cancel(); <-done }()
-	for c.groups.Load() == nil {
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", ctx.Err(), errors.Join(c.ovs.Err(), c.nb.Err()))
-		case <-time.After(10 * time.Millisecond):
-		}
+	if err := c.known(ctx); err != nil {
+		return nil, err
 	}
 	return c.Flows(bridge, gate)
 }

@@ -667,6 +667,21 @@ func TestMinAge(t *testing.T) {
 	}
 }
 
+func TestCleanupRemovesStaticRowsAndNothingElse(t *testing.T) {
+	r := newRig(t)
+	r.base("a")
+	r.do(r.PutStatic(topology.RouterPort("a", "n1"), "169.254.0.4", macC, true), r.PutStatic("rtoj-GR_n1", "100.64.0.9", macC, false),
+		r.PutStatic(topology.RouterPort("a", "n1"), "172.18.0.3", macA, true), r.Learn("", "172.18.0.1", macA, time.Now()))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	// there is no switch here, and that must be said, but not stop the rest
+	if err := Cleanup(ctx, r.cfg); err == nil || !strings.Contains(err.Error(), "br-ex") {
+		t.Error(err)
+	}
+	r.has("only ours went", r.Static, map[string]string{"a 169.254.0.4": macC, "rtoj-GR 100.64.0.9": macC})
+	r.has("SB untouched", r.Dynamic, map[string]string{"default 172.18.0.1": macA})
+}
+
 func TestExplainReadsAndWritesNothing(t *testing.T) {
 	r := newRig(t)
 	r.base("a", "b")
