@@ -7,15 +7,6 @@ import (
 	"strings"
 )
 
-// Cookie marks every flow picot installs ("picot", then the version of the mark).
-const (
-	Cookie     uint64 = 0x7069636f74000001
-	CookieMask uint64 = 0xffffffffff000000
-)
-
-// Owned reports whether a flow with this cookie is picot's, of this version or another.
-func Owned(cookie uint64) bool { return cookie&CookieMask == Cookie&CookieMask }
-
 // Flow is one OpenFlow entry in canonical text: fields and actions are spelled as
 // [Parse] spells them, so two flows are the same if and only if they compare equal.
 type Flow struct {
@@ -94,27 +85,6 @@ func (s Set) String() string {
 		b.WriteByte('\n')
 	}
 	return b.String()
-}
-
-// Steering reports whether the flow sends unicast ARP or NDP for one MAC on at the priority of
-// the steering flows. It recognises them whoever installed them.
-func Steering(f Flow) bool {
-	if f.Table != 0 || f.Priority != PrioritySteer {
-		return false
-	}
-	dst := Field(f.Match, "dl_dst")
-	if dst == "" || strings.Contains(dst, "/") || dst == broadcast {
-		return false
-	}
-	fields := strings.Split(f.Match, ",")
-	if slices.Contains(fields, "arp") {
-		return true
-	}
-	switch Field(f.Match, "icmp_type") {
-	case "134", "135", "136":
-		return slices.Contains(fields, "icmp6")
-	}
-	return false
 }
 
 // Field returns the value of a field in a canonical match, or "".
