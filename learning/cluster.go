@@ -49,6 +49,9 @@ func (c *Core) put(e *entry, b Binding) {
 	e.have, e.b = true, b
 	c.index(e)
 
+	if b.Static && b.Node == c.node {
+		e.taken = b.Endpoint.UID
+	}
 	ours := b.Node == c.node && !b.Static
 	wasOurs := had && old.Node == c.node && !old.Static
 	if had && !b.Static && (old.Node != b.Node || old.Endpoint.EndpointKey != b.Endpoint.EndpointKey || old.MAC != b.MAC) {

@@ -139,6 +139,7 @@ type entry struct {
 	charged    table.PortID
 	chargedMAC packet.MAC
 	refused    map[EndpointKey]bool
+	taken      string // UID of our endpoint that last held the key statically
 
 	forgotten bool
 	wake      int64

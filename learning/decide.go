@@ -70,8 +70,8 @@ func (c *Core) claimant(e *entry) *Endpoint {
 	var holder *Endpoint
 	if !e.have || !e.b.Static {
 		holder = c.endpoints[claims[0]]
-	} else if contains(claims, e.b.Endpoint.EndpointKey) {
-		holder = c.endpoints[e.b.Endpoint.EndpointKey]
+	} else if ep := c.endpoints[e.b.Endpoint.EndpointKey]; ep != nil && contains(claims, ep.EndpointKey) && c.mayHold(e, ep) {
+		holder = ep
 	}
 	for _, k := range claims {
 		ep := c.endpoints[k]
@@ -97,6 +97,14 @@ func (c *Core) claimant(e *entry) *Endpoint {
 		}
 	}
 	return holder
+}
+
+// mayHold says that a static binding of ep, or of another life of it, is ep's to
+// keep. An endpoint that was made anew on another node takes its predecessor's
+// binding from there; but only once, for whoever lost one in this way is himself
+// the predecessor and has not heard yet.
+func (c *Core) mayHold(e *entry, ep *Endpoint) bool {
+	return e.b.Node == c.node || e.b.Endpoint.UID != ep.UID && e.taken != ep.UID
 }
 
 // orphan says that a static binding nobody claims was an endpoint's of this
