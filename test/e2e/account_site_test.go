@@ -102,7 +102,7 @@ func (s *site) addPod(n *lab.Node, number int) *lab.Pod {
 		Addresses: []string{fmt.Sprintf("10.0.0.%d", 10+number), fmt.Sprintf("fd00:10::%d", 10+number)},
 	})
 	s.must(err)
-	_, err = p.Run(s.ctx, "sysctl", "-qw", "net.ipv6.conf."+lab.PodDevice+".keep_addr_on_down=1")
+	_, err = p.Run(s.ctx, "sysctl", "-qw", "net.ipv6.conf.default.keep_addr_on_down=1", "net.ipv6.conf."+lab.PodDevice+".keep_addr_on_down=1")
 	s.must(err)
 	return p
 }
