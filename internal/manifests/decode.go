@@ -87,17 +87,18 @@ func nodeOf(doc document) (node *yaml.Node, more bool) {
 	if dec.Decode(&n) != nil {
 		return nil, false
 	}
-	shift(&n, doc.line-1)
+	// YAML ends lines at other characters too; a file's lines end at \n.
+	shift(&n, doc.line-1, doc.line+bytes.Count(doc.text, []byte("\n")))
 	var rest yaml.Node
 	return resolveAlias(&n), dec.Decode(&rest) != io.EOF
 }
 
-// shift adds by to every line at and below n. Aliases are not followed: what
-// they name is below n already.
-func shift(n *yaml.Node, by int) {
-	n.Line += by
+// shift adds by to every line at and below n, up to last. Aliases are not
+// followed: what they name is below n already.
+func shift(n *yaml.Node, by, last int) {
+	n.Line = min(n.Line+by, last)
 	for _, c := range n.Content {
-		shift(c, by)
+		shift(c, by, last)
 	}
 }
 
