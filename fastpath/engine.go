@@ -81,10 +81,11 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	mem, err := xsk.NewMemory(xsk.MemoryOptions{
-		Shards: c.workloadShards() + c.uplinkShards(), ChunksPerShard: c.ChunksPerShard,
-		HugePages: c.HugePages, NUMABind: c.NUMANode >= 0, NUMANode: max(0, c.NUMANode),
-	})
+	o, err := c.MemoryOptions()
+	if err != nil {
+		return nil, err
+	}
+	mem, err := xsk.NewMemory(o)
 	if err != nil {
 		return nil, fmt.Errorf("memory for %d ports: %w", c.MaxPorts, err)
 	}
@@ -282,6 +283,19 @@ func (e *Engine) close() error {
 	}
 	return errors.Join(err, e.mem.Close())
 }
+
+// MemoryOptions are those of the mapping c needs, to adopt it from another
+// process.
+func (c Config) MemoryOptions() (xsk.MemoryOptions, error) {
+	c, err := c.withDefaults()
+	return xsk.MemoryOptions{
+		Shards: c.workloadShards() + c.uplinkShards(), ChunksPerShard: c.ChunksPerShard,
+		HugePages: c.HugePages, NUMABind: c.NUMANode >= 0, NUMANode: max(0, c.NUMANode),
+	}, err
+}
+
+// Geometry is that of the engine's configuration.
+func (e *Engine) Geometry() string { return e.config.Geometry() }
 
 // Memory is the mapping, for opening sockets on it.
 func (e *Engine) Memory() *xsk.Memory { return e.mem }

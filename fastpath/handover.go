@@ -1,6 +1,7 @@
 package fastpath
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -12,7 +13,7 @@ import (
 // data, for gob.
 type Handover struct {
 	Config  Config
-	Places  []uint32
+	Places  []byte // a little-endian word each
 	Sockets []HandoverSocket
 	InUse   []int32 // queues in use, by uplink
 }
@@ -32,6 +33,7 @@ var ErrHandover = errors.New("handover refused")
 
 // Geometry is what must be the same in both processes.
 func (c Config) Geometry() string {
+	c, _ = c.withDefaults()
 	return fmt.Sprintf("%d workers, %d ports, %d a shard of %d chunks, uplink queues %v",
 		c.Workers, c.MaxPorts, c.PortsPerShard, c.ChunksPerShard, c.UplinkQueues)
 }
@@ -45,9 +47,9 @@ func (c Config) Geometry() string {
 func (e *Engine) Freeze() (h *Handover, fds []int, resume func()) {
 	resume = e.pause()
 	e.drainRings()
-	h = &Handover{Config: e.config, Places: make([]uint32, len(e.places))}
+	h = &Handover{Config: e.config, Places: make([]byte, 4*len(e.places))}
 	for i, p := range e.places {
-		h.Places[i] = uint32(p)
+		binary.LittleEndian.PutUint32(h.Places[4*i:], uint32(p))
 	}
 	for i := range e.inUse {
 		h.InUse = append(h.InUse, e.inUse[i].Load())
@@ -103,8 +105,8 @@ func Adopt(c Config, h *Handover, mem *xsk.Memory, fds []int) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(h.Places) != len(e.places) {
-		return nil, fmt.Errorf("%w: %d frames, %d here", ErrHandover, len(h.Places), len(e.places))
+	if len(h.Places) != 4*len(e.places) {
+		return nil, fmt.Errorf("%w: %d frames, %d here", ErrHandover, len(h.Places)/4, len(e.places))
 	}
 	for i, n := range h.InUse {
 		e.inUse[i].Store(n)
@@ -129,9 +131,9 @@ func (e *Engine) adoptPlaces(h *Handover) {
 	for _, sh := range e.shards {
 		sh.free = sh.free[:0]
 	}
-	for i, word := range h.Places {
+	for i := range e.places {
 		a := xsk.Addr(i) * xsk.ChunkSize
-		p := place(word)
+		p := place(binary.LittleEndian.Uint32(h.Places[4*i:]))
 		switch p & stateMask {
 		case placeFill, placeTX:
 			e.places[i] = p

@@ -55,6 +55,8 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 	f.Uint32Var(&c.Limits.AnswerBurst, "answer-burst", 1000, "burst of answer-rate")
 	f.Uint32Var(&c.Limits.ErrorRate, "icmp-error-rate", 100, "ICMP errors a second and port")
 	f.Uint32Var(&c.Limits.ErrorBurst, "icmp-error-burst", 50, "burst of icmp-error-rate")
+	f.StringVar((*string)(&c.Takeover), "takeover", string(agent.TakeoverAuto), "take a living agent's place without losing a frame: auto (if it is of another build), always, never")
+	f.Lookup("takeover").NoOptDefVal = string(agent.TakeoverAlways)
 	f.StringVar(&level, "log-level", level, "debug, info, warn or error")
 	return cmd
 }

@@ -39,8 +39,10 @@ type checkpointFile struct {
 }
 
 func newCheckpoint(c *Config) *checkpoint {
-	return &checkpoint{path: filepath.Join(c.RunDir, "checkpoint"), node: c.NodeName, log: c.Log}
+	return &checkpoint{path: c.checkpointPath(), node: c.NodeName, log: c.Log}
 }
+
+func (c *Config) checkpointPath() string { return filepath.Join(c.RunDir, "checkpoint") }
 
 // load returns the checkpoint; ok is false if there is none of this node.
 func (c *checkpoint) load() (s desired.State, ok bool, err error) {

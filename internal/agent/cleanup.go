@@ -54,8 +54,12 @@ func Cleanup(c Config, dryRun bool, say func(string)) error {
 		say(what)
 	}
 	errs = append(errs, cleanPins(&c, do), cleanRoutes(&c, do))
-	if _, err := os.Lstat(c.ControlPath()); err == nil {
-		do("control socket "+c.ControlPath(), func() error { return os.Remove(c.ControlPath()) })
+	for what, path := range map[string]string{
+		"control socket ": c.ControlPath(), "takeover socket ": c.takeoverPath(), "checkpoint ": c.checkpointPath(),
+	} {
+		if _, err := os.Lstat(path); err == nil {
+			do(what+path, func() error { return os.Remove(path) })
+		}
 	}
 	if entries, err := os.ReadDir(c.RunDir); err == nil && !dryRun && len(entries) == 0 {
 		errs = append(errs, os.Remove(c.RunDir))

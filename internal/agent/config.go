@@ -35,9 +35,20 @@ type Config struct {
 	AllowGeneric bool
 	HugePages    bool
 	Limits       fastpath.Limits
+	Takeover     Takeover
 	Owner        routes.Owner
 	Log          *slog.Logger
 }
+
+// Takeover says when to take a living agent's place.
+type Takeover string
+
+// The ways to start beside a living agent.
+const (
+	TakeoverAuto   Takeover = "auto" // if it is of another build
+	TakeoverAlways Takeover = "always"
+	TakeoverNever  Takeover = "never" // refuse to start
+)
 
 // ErrConfig is wrapped by every error of Validate.
 var ErrConfig = errors.New("bad configuration")
@@ -89,6 +100,13 @@ func (c *Config) Validate() error {
 		if _, err := netip.ParseAddrPort(c.MetricsAddr); err != nil && !strings.Contains(c.MetricsAddr, ":") {
 			bad("--metrics-addr", "%q: give address:port", c.MetricsAddr)
 		}
+	}
+	switch c.Takeover {
+	case "":
+		c.Takeover = TakeoverAuto
+	case TakeoverAuto, TakeoverAlways, TakeoverNever:
+	default:
+		bad("--takeover", "%q: give auto, always or never", c.Takeover)
 	}
 	if c.Function == 0 {
 		c.Function = srv6.DefaultFunction

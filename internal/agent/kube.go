@@ -23,6 +23,8 @@ type kube struct {
 	writer  *writer.Writer[source.Key]
 	book    *book
 	log     *slog.Logger
+	// mayWrite is closed when no older agent of this node writes any more.
+	mayWrite chan struct{}
 }
 
 // decider breaks the ring between planner, writer and source: each needs one of
@@ -38,7 +40,7 @@ func newKube(c *Config) (*kube, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	k := &kube{book: newBook(), log: c.Log}
+	k := &kube{book: newBook(), log: c.Log, mayWrite: make(chan struct{})}
 	if k.source, err = source.New(source.Options{
 		Client: api, Node: c.NodeName, Log: c.Log,
 		Changed: func(key source.Key) { k.planner.Changed(key) },
@@ -83,7 +85,13 @@ func (k *kube) run(ctx context.Context, tell func(update)) {
 		if gates.Open() && !writing {
 			writing = true
 			k.planner.Resync()
-			group.Go(func() { k.writer.Run(ctx) })
+			group.Go(func() {
+				select {
+				case <-k.mayWrite:
+					k.writer.Run(ctx)
+				case <-ctx.Done():
+				}
+			})
 		}
 	}
 }

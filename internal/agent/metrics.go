@@ -7,10 +7,12 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sys/unix"
 
 	"picot.dev/picot/internal/status"
 )
@@ -121,11 +123,19 @@ func number(b bool) float64 {
 }
 
 // serveMetrics serves /metrics and the health paths over TCP until stop.
-func (a *Agent) serveMetrics() (stop func(), err error) {
+func (a *Agent) serveMetrics(ctx context.Context) (stop func(), err error) {
 	if a.config.MetricsAddr == "" {
 		return func() {}, nil
 	}
-	l, err := net.Listen("tcp", a.config.MetricsAddr)
+	// A newer agent that takes over listens beside the one that goes.
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var set error
+		err := c.Control(func(fd uintptr) {
+			set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		})
+		return errors.Join(err, set)
+	}}
+	l, err := lc.Listen(ctx, "tcp", a.config.MetricsAddr)
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-addr %s: %w", a.config.MetricsAddr, err)
 	}

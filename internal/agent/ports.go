@@ -236,11 +236,7 @@ func (p *ports) attach(a *port, e desired.Endpoint, l linkmon.Link) error {
 	}
 	queues := max(1, nl.Attrs().NumRxQueues)
 	if a.program == nil {
-		a.program, err = xdp.Attach(xdp.AttachOptions{
-			IfIndex: l.Index, Kind: xdp.Workload, Queues: queues,
-			PinDir: p.config.pinDir(), Name: l.Name, AllowGeneric: p.config.AllowGeneric,
-		})
-		if err != nil {
+		if a.program, err = p.program(l, queues); err != nil {
 			return err
 		}
 	}
@@ -283,6 +279,14 @@ func (p *ports) attach(a *port, e desired.Endpoint, l linkmon.Link) error {
 	p.log.Info("port attached", "device", l.Name, "endpoint", e.EndpointKey.String(), "network", e.Network,
 		"port", a.entry.ID.Index(), "worker", at.Worker, "mode", a.program.Mode().String(), "reused", a.program.Reused())
 	return nil
+}
+
+// program puts the workload program on a device, or takes a pinned one over.
+func (p *ports) program(l linkmon.Link, queues int) (*xdp.Program, error) {
+	return xdp.Attach(xdp.AttachOptions{
+		IfIndex: l.Index, Kind: xdp.Workload, Queues: queues,
+		PinDir: p.config.pinDir(), Name: l.Name, AllowGeneric: p.config.AllowGeneric,
+	})
 }
 
 func (p *ports) open(l linkmon.Link, queue int, at fastpath.Place) (*xsk.Socket, error) {

@@ -41,9 +41,9 @@ const (
 	rememberFor = 20 * time.Minute
 )
 
-func newRepair(c *Config, e *fastpath.Engine, t *tables, p *ports) *repair {
+func newRepair(c *Config, t *tables, p *ports) *repair {
 	return &repair{
-		config: c, engine: e, tables: t, ports: p, log: c.Log, start: time.Now(),
+		config: c, tables: t, ports: p, log: c.Log, start: time.Now(),
 		last: map[desired.NeighborKey]lastMAC{}, pending: map[desired.NeighborKey]map[int]bool{},
 		bucket: arpnd.NewBucket(repairRate, repairBurst, 0),
 	}

@@ -34,6 +34,7 @@ type uplinks struct {
 	engine *fastpath.Engine
 	log    *slog.Logger
 	all    []*uplink
+	queues []int // room for queues, by uplink
 	dirty  bool
 }
 
@@ -111,15 +112,10 @@ func (u *uplinks) attach(x *uplink, l linkmon.Link, self *desired.Node) (err err
 	if err := routes.CheckUplink(nl, master); err != nil {
 		return err
 	}
-	queues := u.engine.UplinkQueues(x.number)
-	program, err := xdp.Attach(xdp.AttachOptions{
-		IfIndex: l.Index, Kind: xdp.Uplink, Queues: max(queues, nl.Attrs().NumRxQueues), Locator: self.Locator,
-		PinDir: u.config.pinDir(), Name: x.name, AllowGeneric: u.config.AllowGeneric,
-	})
-	if err != nil {
+	queues := u.queues[x.number]
+	if err := u.takeProgram(x, l, self, nl.Attrs().NumRxQueues); err != nil {
 		return err
 	}
-	x.program, x.link, x.locator = program, l, self.Locator.String()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, u.detach(x, false))
@@ -142,14 +138,27 @@ func (u *uplinks) attach(x *uplink, l linkmon.Link, self *desired.Node) (err err
 		if err := u.engine.AddUplink(x.number, q, s); err != nil {
 			return errors.Join(err, s.Close())
 		}
-		if err := program.SetSocket(q, fd); err != nil {
+		if err := x.program.SetSocket(q, fd); err != nil {
 			return err
 		}
 		used++
 	}
 	u.engine.UseQueues(x.number, used)
 	u.log.Info("uplink attached", "device", x.name, "locator", x.locator, "queues", used,
-		"mode", program.Mode().String(), "reused", program.Reused())
+		"mode", x.program.Mode().String(), "reused", x.program.Reused())
+	return nil
+}
+
+// takeProgram puts the uplink program on a device, or takes a pinned one over.
+func (u *uplinks) takeProgram(x *uplink, l linkmon.Link, self *desired.Node, deviceQueues int) error {
+	program, err := xdp.Attach(xdp.AttachOptions{
+		IfIndex: l.Index, Kind: xdp.Uplink, Queues: max(u.queues[x.number], deviceQueues), Locator: self.Locator,
+		PinDir: u.config.pinDir(), Name: x.name, AllowGeneric: u.config.AllowGeneric,
+	})
+	if err != nil {
+		return err
+	}
+	x.program, x.link, x.locator = program, l, self.Locator.String()
 	return nil
 }
 

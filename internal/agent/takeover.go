@@ -1,0 +1,328 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"picot.dev/picot/fastpath"
+	"picot.dev/picot/internal/desired"
+	"picot.dev/picot/internal/linkmon"
+	"picot.dev/picot/xsk"
+)
+
+// takeover is the new process's side: what an older agent offered.
+type takeover struct {
+	conn  *net.UnixConn
+	offer offer
+	mem   *xsk.Memory
+	pins  *os.File
+}
+
+// requestTakeover asks the agent at the run directory's socket for its place.
+// It returns nil if none lives there; an error if one does and the two do not
+// fit, or if it does not answer in time.
+func requestTakeover(c *Config, engine fastpath.Config) (*takeover, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.takeoverPath(), Net: "unix"})
+	if err != nil {
+		return nil, nil // nobody there
+	}
+	t := &takeover{conn: conn}
+	err = t.greet(c, engine)
+	if err == nil {
+		return t, nil
+	}
+	err = errors.Join(err, conn.Close())
+	if errors.Is(err, errSameBuild) {
+		return nil, nil // whoever holds the pins says that it runs
+	}
+	return nil, err
+}
+
+// errSameBuild: the living agent is no older one, so it is most likely a second
+// start by mistake.
+var errSameBuild = errors.New("the agent that runs is of the same build")
+
+// buildID identifies this program: an upgrade is one to another build.
+func buildID() string {
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func (t *takeover) greet(c *Config, engine fastpath.Config) error {
+	if err := t.conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	err := sendMessage(t.conn, hello{
+		Format: takeoverFormat, Node: c.NodeName, Geometry: engine.Geometry(), Build: buildID(), Always: c.Takeover == TakeoverAlways,
+	})
+	if err == nil {
+		err = receiveMessage(t.conn, &t.offer)
+	}
+	if err != nil {
+		return fmt.Errorf("greeting: %w", err)
+	}
+	if t.offer.SameBuild {
+		return errSameBuild
+	}
+	if t.offer.Refused != "" {
+		return fmt.Errorf("the older agent refuses: %s", t.offer.Refused)
+	}
+	fds, err := receiveFDs(t.conn, 2)
+	if err != nil {
+		return fmt.Errorf("memory: %w", err)
+	}
+	o, err := engine.MemoryOptions()
+	if err == nil {
+		t.mem, err = xsk.MemoryFromFD(fds[0], o)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("memory: %w", err), unix.Close(fds[0]), unix.Close(fds[1]))
+	}
+	t.pins = os.NewFile(uintptr(fds[1]), "pins")
+	return t.conn.SetDeadline(time.Time{})
+}
+
+// askToLeave has an older agent end, and waits until it has.
+func askToLeave(c *Config) error {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.takeoverPath(), Net: "unix"})
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(15 * time.Second)); err != nil {
+		return err
+	}
+	if err := sendMessage(conn, hello{Leave: true}); err != nil {
+		return fmt.Errorf("asking the older agent to leave: %w", err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("the older agent does not leave: %w", err)
+	}
+	return nil
+}
+
+// prepareFor bounds the time until the sources are in sync.
+const prepareFor = 2 * time.Minute
+
+// takeOver waits for the sources, prepares everything the older agent has, and
+// goes on with its sockets. When it returns nil the workers run.
+func (a *Agent) takeOver(ctx context.Context) error {
+	t := a.older
+	limit := time.NewTimer(prepareFor)
+	defer limit.Stop()
+	for !a.linksIn || !a.desiredIn {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-a.failed:
+			return err
+		case e := <-a.links:
+			a.ports.onLinks(e)
+			a.linksIn = true
+		case u := <-a.desired:
+			a.onDesired(u)
+		case <-limit.C:
+			return fmt.Errorf("the sources are not in sync after %v", prepareFor)
+		}
+	}
+	a.inherit(t.offer.Ports, t.offer.Uplinks)
+	a.nodes.sync(time.Now())
+	s := a.tables.Snapshot()
+	began := time.Now()
+	if err := t.conn.SetDeadline(began.Add(freezeFor)); err != nil {
+		return err
+	}
+	if err := sendMessage(t.conn, "go"); err != nil {
+		return err
+	}
+	var f frozen
+	if err := receiveMessage(t.conn, &f); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	fds, err := receiveFDs(t.conn, len(f.Handover.Sockets))
+	if err != nil {
+		return fmt.Errorf("sockets: %w", err)
+	}
+	engine, err := fastpath.Adopt(a.engineConfig(), &f.Handover, t.mem, fds)
+	if err != nil {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		return err
+	}
+	a.setEngine(engine)
+	if a.changedSince(t.offer, f) {
+		a.inherit(f.Ports, f.Uplinks)
+		s = a.tables.Snapshot()
+	}
+	a.tables.last, a.tables.dirty, a.published = s, false, s.Version
+	engine.Publish(s)
+	if err := engine.Start(); err != nil {
+		return err
+	}
+	pause := time.Since(began)
+	if err := sendMessage(t.conn, "done"); err != nil {
+		return fmt.Errorf("the older agent is gone: %w", err)
+	}
+	a.log.Info("took over", "sockets", len(fds), "pause", pause.String())
+	a.dropStrangers(f.Ports)
+	// The older one lets go of its control socket and of the API, then of this
+	// connection.
+	if err := t.conn.SetDeadline(time.Now().Add(15 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := t.conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		a.log.Warn("the older agent lingers", "error", err)
+	}
+	return t.conn.Close()
+}
+
+func (a *Agent) changedSince(o offer, f frozen) bool {
+	if len(o.Ports) != len(f.Ports) {
+		return true
+	}
+	had := map[offeredPort]bool{}
+	for _, p := range o.Ports {
+		had[p] = true
+	}
+	for _, p := range f.Ports {
+		if !had[p] {
+			return true
+		}
+	}
+	return false
+}
+
+// inherit makes the older agent's ports and uplinks ours, as far as they are
+// still wanted and there: programs taken over, table entries under the same
+// IDs. What cannot be inherited is attached anew later.
+func (a *Agent) inherit(ports []offeredPort, ups []offeredUplink) {
+	want := a.ports.wanted()
+	offered := map[string]bool{}
+	for _, o := range ports {
+		e, ok := want[o.Device]
+		l, there := a.ports.links[o.Device]
+		if !ok || !there || l.Index != o.IfIndex || e.EndpointKey != o.Endpoint {
+			continue
+		}
+		offered[o.Device] = true
+		if a.ports.attached[o.Device] != nil {
+			continue
+		}
+		if err := a.ports.inherit(o, e, l); err != nil {
+			a.log.Warn("port is attached anew", "device", o.Device, "error", err)
+			delete(offered, o.Device)
+		}
+	}
+	for device, p := range a.ports.attached {
+		if !offered[device] {
+			p.sockets = false // it went in the meantime: opened anew
+			a.ports.dirty = true
+		}
+	}
+	self, known := a.tables.state.Nodes[a.config.NodeName]
+	for i, o := range ups {
+		l, there := a.ports.links[o.Device]
+		if i >= len(a.ups.all) || a.ups.all[i].name != o.Device || !there || l.Index != o.IfIndex || !known {
+			continue
+		}
+		if a.ups.all[i].program != nil {
+			continue
+		}
+		nl, err := netlink.LinkByIndex(l.Index)
+		if err == nil {
+			err = a.ups.takeProgram(a.ups.all[i], l, &self, nl.Attrs().NumRxQueues)
+		}
+		if err != nil {
+			a.log.Warn("uplink is attached anew", "device", o.Device, "error", err)
+		}
+	}
+}
+
+// inherit takes one port's program over and puts it into the tables.
+func (p *ports) inherit(o offeredPort, e desired.Endpoint, l linkmon.Link) error {
+	nl, err := netlink.LinkByIndex(l.Index)
+	if err != nil {
+		return err
+	}
+	program, err := p.program(l, max(1, nl.Attrs().NumRxQueues))
+	if err != nil {
+		return err
+	}
+	if !program.Reused() {
+		return errors.Join(errors.New("its program was not the older agent's"), program.Close())
+	}
+	a := &port{key: e.EndpointKey, link: l, program: program, sockets: true}
+	a.entry.ID, a.entry.Worker = o.ID, o.Worker
+	p.attached[l.Name] = a
+	return p.ensure(e, l)
+}
+
+// dropStrangers closes sockets that came along and belong to no port of ours.
+func (a *Agent) dropStrangers(ports []offeredPort) {
+	for _, o := range ports {
+		if p := a.ports.attached[o.Device]; p != nil && p.sockets && p.entry.ID == o.ID {
+			continue
+		}
+		if err := a.engine.RemovePort(o.ID.Index()); err != nil {
+			a.log.Warn("left-over sockets", "device", o.Device, "error", err)
+		}
+	}
+	a.ports.dirty, a.ups.dirty, a.nodes.dirty = true, true, true
+}
+
+// coldInstead drops what was prepared of a takeover that failed, has the older
+// agent leave and makes everything anew.
+func (a *Agent) coldInstead(cause error) error {
+	a.log.Warn("no takeover: cold start", "error", cause)
+	t := a.older
+	a.older = nil
+	errs := []error{t.conn.Close(), t.pins.Close()}
+	for device, p := range a.ports.attached {
+		a.tables.portDown(p.key)
+		errs = append(errs, p.program.Close())
+		delete(a.ports.attached, device)
+	}
+	for _, u := range a.ups.all {
+		if u.program != nil {
+			errs = append(errs, u.program.Close())
+			u.program, u.link = nil, linkmon.Link{}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		a.log.Warn("dropping the prepared takeover", "error", err)
+	}
+	if err := askToLeave(&a.config); err != nil {
+		return err
+	}
+	pins, err := lockPins(&a.config)
+	if err != nil {
+		return err
+	}
+	a.pins = pins
+	engine, err := fastpath.New(a.engineConfig())
+	if err != nil {
+		return err
+	}
+	a.setEngine(engine)
+	a.ports.dirty, a.ups.dirty, a.nodes.dirty, a.tables.dirty = true, true, true, true
+	return a.startEngine()
+}
