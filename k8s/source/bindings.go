@@ -80,39 +80,44 @@ func essential(o desired.Owner) desired.Owner {
 }
 
 // changeFDB runs f, which may change the row of a key, and records what that
-// changes of what is carried.
-func (p *projection) changeFDB(network string, mac packet.MAC, f func()) {
+// changes of what is carried. It reports whether the key concerns the writer:
+// an endpoint here claims it, or this node manages it or did.
+func (p *projection) changeFDB(network string, mac packet.MAC, f func()) (concerns bool) {
 	ll := desired.EUI64(mac)
 	before, beforeLL := p.effectiveFDB(network, mac), p.effectiveNeighbor(network, ll)
 	key := fdbKey(network, mac)
-	p.fileOwn(key, rowOwner(p.fdb.get(network, mac)), false)
+	concerns = p.fileOwn(key, rowOwner(p.fdb.get(network, mac)), false)
 	f()
-	p.fileOwn(key, rowOwner(p.fdb.get(network, mac)), true)
+	concerns = p.fileOwn(key, rowOwner(p.fdb.get(network, mac)), true) || concerns
 	if after := p.effectiveFDB(network, mac); !sameFDB(before, after) {
 		p.emitFDB(network, mac, after)
 	}
 	if after := p.effectiveNeighbor(network, ll); !sameNeighbor(beforeLL, after) {
 		p.emitNeighbor(network, ll, after)
 	}
-	p.dirtyClaimants(key)
+	return p.dirtyClaimants(key) || concerns
 }
 
-func (p *projection) changeNeighbor(network string, ip netip.Addr, f func()) {
+// changeNeighbor is changeFDB for a Neighbor.
+func (p *projection) changeNeighbor(network string, ip netip.Addr, f func()) (concerns bool) {
 	before := p.effectiveNeighbor(network, ip)
 	key := neighborKey(network, ip)
-	p.fileOwn(key, rowNeighborOwner(p.neighbors.get(network, ip)), false)
+	concerns = p.fileOwn(key, rowNeighborOwner(p.neighbors.get(network, ip)), false)
 	f()
-	p.fileOwn(key, rowNeighborOwner(p.neighbors.get(network, ip)), true)
+	concerns = p.fileOwn(key, rowNeighborOwner(p.neighbors.get(network, ip)), true) || concerns
 	if after := p.effectiveNeighbor(network, ip); !sameNeighbor(before, after) {
 		p.emitNeighbor(network, ip, after)
 	}
-	p.dirtyClaimants(key)
+	return p.dirtyClaimants(key) || concerns
 }
 
-func (p *projection) dirtyClaimants(key Key) {
+// dirtyClaimants marks the endpoints that claim a key and reports whether there
+// are any.
+func (p *projection) dirtyClaimants(key Key) bool {
 	for _, k := range p.claimed[key] {
 		p.dirty[k] = true
 	}
+	return len(p.claimed[key]) > 0
 }
 
 func rowOwner(r *row[desired.FDBEntry]) *desired.Owner {
@@ -130,10 +135,14 @@ func rowNeighborOwner(r *row[desired.Neighbor]) *desired.Owner {
 }
 
 // fileOwn adds a static binding that this node manages for an endpoint to what
-// is filed under the endpoint's UID, or takes it out.
-func (p *projection) fileOwn(key Key, o *desired.Owner, in bool) {
-	if o == nil || !o.Static || o.Node != p.self || o.Endpoint.UID == "" {
-		return
+// is filed under the endpoint's UID, or takes it out. It reports whether this
+// node manages the binding at all.
+func (p *projection) fileOwn(key Key, o *desired.Owner, in bool) bool {
+	if o == nil || o.Node != p.self {
+		return false
+	}
+	if !o.Static || o.Endpoint.UID == "" {
+		return true
 	}
 	m := p.own[o.Endpoint.UID]
 	if in {
@@ -142,11 +151,12 @@ func (p *projection) fileOwn(key Key, o *desired.Owner, in bool) {
 			p.own[o.Endpoint.UID] = m
 		}
 		m[key] = true
-		return
+		return true
 	}
 	if delete(m, key); len(m) == 0 {
 		delete(p.own, o.Endpoint.UID)
 	}
+	return true
 }
 
 func (p *projection) emitFDB(network string, mac packet.MAC, v *desired.FDBEntry) {
@@ -177,8 +187,9 @@ func (p *projection) projectNetwork(network string) {
 }
 
 // setFDB takes what view v says of an entry; gone: v has it no longer. The key
-// is returned if the object has one.
-func (p *projection) setFDB(o *v1alpha1.FDBEntry, v views, gone bool) (desired.FDBKey, bool) {
+// is returned, and whether it concerns the writer; the zero key if the object
+// has none.
+func (p *projection) setFDB(o *v1alpha1.FDBEntry, v views, gone bool) (k desired.FDBKey, concerns bool) {
 	value, binds, list := desired.ParseFDB(o)
 	value.Owner = intern(value.Owner)
 	p.note(desired.Ref{Kind: v1alpha1.KindFDBEntry, Name: o.Name}, unless(gone, list))
@@ -186,18 +197,18 @@ func (p *projection) setFDB(o *v1alpha1.FDBEntry, v views, gone bool) (desired.F
 		return desired.FDBKey{}, false // no key to file it under
 	}
 	value.Network = canonical(value.Network)
-	p.changeFDB(value.Network, value.MAC, func() {
+	concerns = p.changeFDB(value.Network, value.MAC, func() {
 		if gone {
 			p.fdb.drop(value.Network, value.MAC, v)
 			return
 		}
 		p.fdb.put(value.Network, value.MAC, v, version(o.ResourceVersion), value, binds)
 	})
-	return value.FDBKey, true
+	return value.FDBKey, concerns
 }
 
 // setNeighbor is setFDB for a Neighbor.
-func (p *projection) setNeighbor(o *v1alpha1.Neighbor, v views, gone bool) (desired.NeighborKey, bool) {
+func (p *projection) setNeighbor(o *v1alpha1.Neighbor, v views, gone bool) (k desired.NeighborKey, concerns bool) {
 	value, binds, list := desired.ParseNeighbor(o)
 	value.Owner = intern(value.Owner)
 	p.note(desired.Ref{Kind: v1alpha1.KindNeighbor, Name: o.Name}, unless(gone, list))
@@ -205,14 +216,14 @@ func (p *projection) setNeighbor(o *v1alpha1.Neighbor, v views, gone bool) (desi
 		return desired.NeighborKey{}, false
 	}
 	value.Network = canonical(value.Network)
-	p.changeNeighbor(value.Network, value.IP, func() {
+	concerns = p.changeNeighbor(value.Network, value.IP, func() {
 		if gone {
 			p.neighbors.drop(value.Network, value.IP, v)
 			return
 		}
 		p.neighbors.put(value.Network, value.IP, v, version(o.ResourceVersion), value, binds)
 	})
-	return value.NeighborKey, true
+	return value.NeighborKey, concerns
 }
 
 func unless(gone bool, list []desired.Problem) []desired.Problem {

@@ -41,7 +41,7 @@ func neighborKey(network string, ip netip.Addr) Key {
 	return Key{Kind: v1alpha1.KindNeighbor, Network: network, IP: ip}
 }
 
-// fdbEvent is setFDB and the keys it concerns.
+// fdbEvent is setFDB, and returns the key if it concerns the writer.
 func (p *projection) fdbEvent(o *v1alpha1.FDBEntry, v views, gone bool) []Key {
 	k, ok := p.setFDB(o, v, gone)
 	if !ok {
@@ -62,15 +62,17 @@ func (p *projection) neighborEvent(o *v1alpha1.Neighbor, v views, gone bool) []K
 func (p *projection) replaceFDB(list []*v1alpha1.FDBEntry, v views, rv uint64) (keys []Key) {
 	there := make(map[desired.FDBKey]bool, len(list))
 	for _, o := range list {
-		if k, ok := p.setFDB(o, v, false); ok {
-			there[k] = true
+		k, concerns := p.setFDB(o, v, false)
+		there[k] = true
+		if concerns {
 			keys = append(keys, fdbKey(k.Network, k.MAC))
 		}
 	}
 	listed := func(network string, mac packet.MAC) bool { return there[macKey(network, mac)] }
 	p.fdb.missing(v, rv, listed, func(network string, mac packet.MAC) {
-		p.changeFDB(network, mac, func() { p.fdb.drop(network, mac, v) })
-		keys = append(keys, fdbKey(network, mac))
+		if p.changeFDB(network, mac, func() { p.fdb.drop(network, mac, v) }) {
+			keys = append(keys, fdbKey(network, mac))
+		}
 	})
 	return keys
 }
@@ -78,8 +80,9 @@ func (p *projection) replaceFDB(list []*v1alpha1.FDBEntry, v views, rv uint64) (
 func (p *projection) replaceNeighbors(list []*v1alpha1.Neighbor, v views, rv uint64) (keys []Key) {
 	there := make(map[desired.NeighborKey]bool, len(list))
 	for _, o := range list {
-		if k, ok := p.setNeighbor(o, v, false); ok {
-			there[k] = true
+		k, concerns := p.setNeighbor(o, v, false)
+		there[k] = true
+		if concerns {
 			keys = append(keys, neighborKey(k.Network, k.IP))
 		}
 	}
@@ -87,8 +90,9 @@ func (p *projection) replaceNeighbors(list []*v1alpha1.Neighbor, v views, rv uin
 		return there[desired.NeighborKey{Network: network, IP: ip}]
 	}
 	p.neighbors.missing(v, rv, listed, func(network string, ip netip.Addr) {
-		p.changeNeighbor(network, ip, func() { p.neighbors.drop(network, ip, v) })
-		keys = append(keys, neighborKey(network, ip))
+		if p.changeNeighbor(network, ip, func() { p.neighbors.drop(network, ip, v) }) {
+			keys = append(keys, neighborKey(network, ip))
+		}
 	})
 	return keys
 }
