@@ -60,13 +60,18 @@ type shard struct {
 	total int
 
 	members []*sock // sockets that fill from this shard
-	// lacking is the sum over members of what each is below its floor. So many
-	// free frames are spoken for.
-	lacking int
+	// seats is how many members there is a share for; as many empty ones are
+	// spoken for, because what an idle port's ring holds never comes back to
+	// those who join later.
+	seats int
+	share int
+	// lacking is the sum over members of what each is below its share: so many
+	// free frames are spoken for. grown is the sum of what each is above it.
+	lacking, grown int
 }
 
-// Frames a member may always count on, and how deep its fill ring gets while
-// the shard has plenty.
+// fillFloor is the least share of a member: no more may join. fillDeep is the
+// size of a fill ring.
 const (
 	fillFloor = 32
 	fillDeep  = 1024
@@ -79,24 +84,31 @@ func newShard(m *xsk.Memory, index, owner int) *shard {
 	for i := n - 1; i >= 0; i-- {
 		s.free = append(s.free, base+xsk.Addr(i*xsk.ChunkSize))
 	}
+	s.seat(1)
 	return s
 }
 
-// depth is how many frames a member's fill ring is kept at. Five eighths of
-// the shard are shared out for receiving; the rest is for frames under way.
-func (s *shard) depth(most int) int {
-	if len(s.members) == 0 {
-		return min(most, fillDeep)
+// seat shares the shard out: five eighths among as many members, an eighth to
+// those who are first to have use for it, the rest to frames under way.
+func (s *shard) seat(seats int) {
+	s.seats = max(seats, len(s.members))
+	s.share = min(fillDeep, max(fillFloor, s.total*5/8/s.seats))
+	s.lacking, s.grown = 0, 0
+	for _, m := range s.members {
+		m.depth = min(fillDeep, s.share+s.growth())
+		s.lacking += s.lack(m)
+		s.grown += max(0, m.inFill-s.share)
 	}
-	return min(most, fillDeep, max(fillFloor, s.total*5/8/len(s.members)))
 }
+
+// growth is how many frames all members together may have above their shares.
+func (s *shard) growth() int { return s.total / 8 }
 
 func (s *shard) join(k *sock) error {
 	if (len(s.members)+1)*fillFloor > s.total/2 {
 		return fmt.Errorf("shard %d: %d sockets share %d frames: raise --max-ports", s.index, len(s.members), s.total)
 	}
 	s.members = append(s.members, k)
-	s.lacking += lack(k.inFill)
 	return nil
 }
 
@@ -104,24 +116,32 @@ func (s *shard) leave(k *sock) {
 	for i, m := range s.members {
 		if m == k {
 			s.members = append(s.members[:i], s.members[i+1:]...)
-			s.lacking -= lack(k.inFill)
 			return
 		}
 	}
 }
 
-func lack(inFill int) int { return max(0, fillFloor-inFill) }
+// lack is what k is below its share.
+func (s *shard) lack(k *sock) int { return max(0, s.share-k.inFill) }
 
 // filled records that a member's fill changed by n.
 func (s *shard) filled(k *sock, n int) {
-	s.lacking -= lack(k.inFill)
+	s.lacking -= s.lack(k)
+	s.grown -= max(0, k.inFill-s.share)
 	k.inFill += n
-	s.lacking += lack(k.inFill)
+	s.lacking += s.lack(k)
+	s.grown += max(0, k.inFill-s.share)
 }
 
 // spare is how many free frames may leave the shard for other use than
-// filling members up to their floors.
+// filling members up to their shares.
 func (s *shard) spare() int { return len(s.free) - s.lacking }
+
+// fillable is how many frames may go into k's fill ring.
+func (s *shard) fillable(k *sock) int {
+	more := min(s.spare()-s.share*(s.seats-len(s.members)), s.growth()-s.grown)
+	return min(k.depth-k.inFill, s.lack(k)+max(0, more), len(s.free))
+}
 
 // take gives a frame for sending; false if only reserved ones are left.
 func (s *shard) take() (xsk.Addr, bool) {

@@ -42,10 +42,10 @@ type staged struct {
 const noCell = ^uint16(0)
 
 // refill tops the fill ring up, out of the shard's spare frames and the
-// socket's own floor.
+// socket's own share.
 func (w *worker) refill(k *sock) {
 	sh := k.shard
-	n := min(k.depth-k.inFill, sh.spare()+lack(k.inFill), len(sh.free), k.xs.FillFree())
+	n := min(sh.fillable(k), k.xs.FillFree())
 	if n <= 0 {
 		return
 	}
@@ -220,9 +220,11 @@ func (w *worker) setState(k *sock, st SocketState) {
 	}
 }
 
-// deepen sets the fill depth of every member of a shard after it changed.
-func deepen(sh *shard) {
-	for _, m := range sh.members {
-		m.depth = sh.depth(fillDeep)
+// seat shares k's shard out anew after its members changed.
+func (e *Engine) seat(k *sock) {
+	seats := e.config.PortsPerShard
+	if k.uplink >= 0 {
+		seats = 1
 	}
+	k.shard.seat(seats)
 }

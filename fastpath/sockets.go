@@ -148,7 +148,7 @@ func (w *worker) attach(k *sock) error {
 	} else if k.queue == 0 {
 		w.byPort[k.port] = k
 	}
-	deepen(k.shard)
+	w.eng.seat(k)
 	w.refill(k)
 	w.activate(k) // frames may have come before epoll watched
 	return nil
@@ -220,7 +220,7 @@ func (w *worker) reclaim(k *sock) {
 		}
 	}
 	k.shard.leave(k)
-	deepen(k.shard)
+	w.eng.seat(k)
 	w.wakeOthers()
 }
 

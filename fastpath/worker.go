@@ -223,7 +223,7 @@ func (w *worker) sleep() {
 	// A ring may have filled up to a missed wake-up, and an idle socket's fill
 	// ring may have been short of frames when it was looked at last.
 	for _, k := range w.socks {
-		if k != nil && k.inFill < fillFloor {
+		if k != nil && k.inFill < k.shard.share {
 			w.refill(k)
 		}
 	}
