@@ -85,8 +85,12 @@ func target(cross bool) int {
 // session is one run of the checks.
 type session struct{ *Cluster }
 
-// stepTimeout bounds a step that something broken hangs.
-const stepTimeout = 20 * time.Second
+// stepTimeout bounds a step that something broken hangs; readyTimeout the first,
+// since a broken cluster shows in every check.
+const (
+	stepTimeout  = time.Minute
+	readyTimeout = 10 * time.Second
+)
 
 // Check runs every check, also after one that failed, and tells each as it ends.
 // When ctx ends it stops with a failed check "interrupted".
@@ -119,8 +123,7 @@ func (c *Cluster) Check(ctx context.Context, tell func(Check)) Result {
 func (s *session) ready(ctx context.Context) (string, error) {
 	var errs []error
 	for _, n := range s.Nodes {
-		// A broken cluster shows in every check: no need to wait for all of it.
-		bounded, cancel := context.WithTimeout(ctx, stepTimeout/2)
+		bounded, cancel := context.WithTimeout(ctx, readyTimeout)
 		errs = append(errs, n.WaitReady(bounded, portsPerNode))
 		cancel()
 	}

@@ -124,6 +124,7 @@ func TestDemoSaysWhatIsBroken(t *testing.T) {
 	for _, check := range r.Checks {
 		if !check.OK {
 			failed = append(failed, check.Name)
+			t.Logf("%s: %s", check.Name, check.Detail)
 		}
 	}
 	want := []string{"agents-ready", "ping-v4-same-node", "ping-v4-cross-node", "ping-v6-same-node", "ping-v6-cross-node"}
