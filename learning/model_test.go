@@ -533,7 +533,7 @@ func sinceStart(wall int64) int64 {
 	return (wall - simWall) / 1_000_000
 }
 
-var modelSeeds = flag.Int("seeds", 3000, "random walks of the model tests")
+var modelSeeds = flag.Int("seeds", 2000, "random walks of the model tests")
 
 // Random events at quiescence: after each, the cluster holds what the model does.
 func TestModel(t *testing.T) {

@@ -76,6 +76,9 @@ func newSim(t testing.TB, o Options, names ...string) *sim {
 		s.nodes = append(s.nodes, n)
 		s.start(n)
 	}
+	for _, n := range s.nodes {
+		n.core.SetNodes(len(s.nodes))
+	}
 	return s
 }
 
