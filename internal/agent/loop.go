@@ -12,6 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf/btf"
+
 	"picot.dev/picot/fastpath"
 	"picot.dev/picot/internal/desired"
 	"picot.dev/picot/internal/linkmon"
@@ -181,11 +183,12 @@ func assemble(c Config, queues []int, key packet.HashKey) (*Agent, error) {
 		links: make(chan []linkmon.Event, 16), desired: make(chan update, 16),
 		routes: make(chan struct{}, 1), requests: make(chan request), failed: make(chan error, 4),
 	}
+	types := btf.NewCache()
 	a.ports = &ports{
-		config: &a.config, tables: a.tables, log: c.Log, links: map[string]linkmon.Link{},
+		types: types, config: &a.config, tables: a.tables, log: c.Log, links: map[string]linkmon.Link{},
 		attached: map[string]*port{}, retry: map[string]*backoff{},
 	}
-	a.ups = &uplinks{config: &a.config, queues: queues, log: c.Log}
+	a.ups = &uplinks{types: types, config: &a.config, queues: queues, log: c.Log}
 	for i, name := range c.Uplinks {
 		a.ups.all = append(a.ups.all, &uplink{name: name, number: i})
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -36,6 +37,7 @@ type port struct {
 // ports attaches the devices of this node's endpoints. Desired are the
 // endpoints that name a device which exists; actual is what is attached.
 type ports struct {
+	types  *btf.Cache // of the kernel, for all programs
 	config *Config
 	engine *fastpath.Engine
 	tables *tables
@@ -285,7 +287,7 @@ func (p *ports) attach(a *port, e desired.Endpoint, l linkmon.Link) error {
 func (p *ports) program(l linkmon.Link, queues int) (*xdp.Program, error) {
 	return xdp.Attach(xdp.AttachOptions{
 		IfIndex: l.Index, Kind: xdp.Workload, Queues: queues,
-		PinDir: p.config.pinDir(), Name: l.Name, AllowGeneric: p.config.AllowGeneric,
+		PinDir: p.config.pinDir(), Name: l.Name, AllowGeneric: p.config.AllowGeneric, Types: p.types,
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -30,6 +31,7 @@ type uplink struct {
 
 // uplinks attaches the configured uplinks once the node's own locator is known.
 type uplinks struct {
+	types  *btf.Cache // of the kernel, for all programs
 	config *Config
 	engine *fastpath.Engine
 	log    *slog.Logger
@@ -153,7 +155,7 @@ func (u *uplinks) attach(x *uplink, l linkmon.Link, self *desired.Node) (err err
 func (u *uplinks) takeProgram(x *uplink, l linkmon.Link, self *desired.Node, deviceQueues int) error {
 	program, err := xdp.Attach(xdp.AttachOptions{
 		IfIndex: l.Index, Kind: xdp.Uplink, Queues: max(u.queues[x.number], deviceQueues), Locator: self.Locator,
-		PinDir: u.config.pinDir(), Name: x.name, AllowGeneric: u.config.AllowGeneric,
+		PinDir: u.config.pinDir(), Name: x.name, AllowGeneric: u.config.AllowGeneric, Types: u.types,
 	})
 	if err != nil {
 		return err

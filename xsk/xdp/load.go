@@ -98,7 +98,7 @@ func loadVariant(o *AttachOptions, tags bool, keep *objects) (*objects, error) {
 	}
 	spec.Maps[mapXSKs].MaxEntries = uint32(o.Queues)
 
-	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
+	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}, Cache: o.Types}
 	if keep != nil {
 		if keep.xsks.MaxEntries() >= uint32(o.Queues) {
 			spec.Maps[mapXSKs].MaxEntries = keep.xsks.MaxEntries()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/cilium/ebpf/btf"
 )
 
 // Mode says where in the kernel the program runs.
@@ -55,6 +57,10 @@ type AttachOptions struct {
 
 	Mode         Mode // wanted mode
 	AllowGeneric bool // fall back to Generic when Native fails
+
+	// Types keeps the kernel's types from one Attach to the next; nil: they are
+	// read again, which takes longer than all the rest. Safe for concurrent use.
+	Types *btf.Cache
 }
 
 // maxQueues bounds a map nobody can have meant.
