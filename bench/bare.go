@@ -26,7 +26,9 @@ type bare struct {
 	run  chan bool // true: carry; false: rest
 	done chan struct{}
 	idle chan struct{} // rests now
-	busy atomic.Bool
+	// touched keeps the loads alive.
+	touched byte
+	busy    atomic.Bool
 }
 
 // newBare makes a forwarder from in to out; with the same index, a reflector.
@@ -102,6 +104,8 @@ func (b *bare) loop(ready chan<- error) {
 func (b *bare) carry(descs []xsk.Desc, home []xsk.Addr, free *[]xsk.Addr) {
 	fds := []unix.PollFd{{Fd: int32(b.in.FD()), Events: unix.POLLIN}}
 	last := time.Now()
+	var touched byte
+	defer func() { b.touched = touched }()
 	for b.busy.Load() {
 		n := b.in.Receive(descs)
 		if n == 0 {
@@ -115,6 +119,12 @@ func (b *bare) carry(descs []xsk.Desc, home []xsk.Addr, free *[]xsk.Addr) {
 		// As many free chunks go to the fill ring as frames came out of it.
 		if k := b.in.Fill((*free)[len(*free)-min(n, len(*free)):]); k > 0 {
 			*free = (*free)[:len(*free)-k]
+		}
+		// The first line of each frame was written on the source's CPU. Looking at
+		// all of them at once fetches them side by side; without it the kernel
+		// waits for one after the other as it sends, and this would be a slow peer.
+		for _, d := range descs[:n] {
+			touched += b.mem.Frame(d.Addr, 1)[0]
 		}
 		if b.rewrite != nil {
 			for _, d := range descs[:n] {

@@ -39,16 +39,22 @@ func List() []Benchmark {
 		{"veth", "veth to veth on one core: bare AF_XDP, kernel bridge and XDP redirect, asavie/xdp, OVS netdev-afxdp", benchVeth},
 		{"srv6", "SRv6 encapsulation on one core, against the kernel's seg6 l2encap", benchSRv6},
 		{"walk", "decision and encapsulation in memory, 1 k and 1 M FDB entries", benchWalk},
+		{"arp", "ARP and ND answers: rate, latency, in memory", benchAnswers},
+		{"cost", "CPU time of all cores per delivered frame, against a bare AF_XDP forwarder", benchCost},
+		{"ports", "500 idle ports beside a busy one, and memory per port", benchPorts},
+		{"change", "one change in a network of 1 M entries, to the published snapshot", benchChange},
+		{"agent", "CPU time of an idle agent", benchAgent},
 	}
 }
 
 // session is a running benchmark's surroundings.
 type session struct {
 	Config
-	report *Report
-	pins   string // a directory in a bpffs
-	lanes  int    // made so far, for names
-	memory int    // entries of the big table
+	report    *Report
+	pins      string // a directory in a bpffs
+	lanes     int    // made so far, for names
+	memory    int    // entries of the big table
+	idlePorts int
 }
 
 func (s *session) add(r Row) { s.report.Rows = append(s.report.Rows, r) }
@@ -77,7 +83,7 @@ func Run(ctx context.Context, c Config) (report *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, prioritize(niceNormal)) }()
-	s := &session{Config: c, report: &Report{Machine: machine(), Pairs: c.Pairs, Run: c.Duration.String()}, memory: 1_000_000}
+	s := &session{Config: c, report: &Report{Machine: machine(), Pairs: c.Pairs, Run: c.Duration.String()}, memory: 1_000_000, idlePorts: 500}
 	if s.pins, err = os.MkdirTemp("", "picot-bench-"); err != nil {
 		return nil, fmt.Errorf("directory for pins: %w", err)
 	}

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
 	"picot.dev/picot/bench/gen"
@@ -90,11 +86,16 @@ func (w *wires) close() error {
 	return err
 }
 
-// newLane puts a source and a sink to a forwarder.
-func newLane(name string, w wires, forward forwarder, frames gen.Options, stampAtSink int) (*lane, error) {
+// newLane puts a source and a sink to a forwarder. A lane that reflects has
+// its sink where the source is.
+func newLane(name string, w wires, forward forwarder, frames gen.Options, stampAtSink int, reflects bool) (*lane, error) {
 	l := &lane{name: name, forward: forward, spaces: []*space{w.from, w.host, w.to}}
-	err := w.to.do(func() (err error) {
-		l.sink, err = gen.NewSink(w.sinkIfx, gen.SinkOptions{Stamp: stampAtSink})
+	at, ifindex := w.to, w.sinkIfx
+	if reflects {
+		at, ifindex = w.from, w.sourceIfx
+	}
+	err := at.do(func() (err error) {
+		l.sink, err = gen.NewSink(ifindex, gen.SinkOptions{Stamp: stampAtSink})
 		return err
 	})
 	if err == nil {
@@ -135,7 +136,8 @@ type sample struct {
 	offered   uint64 // by the source
 	delivered uint64 // at the sink
 	elapsed   time.Duration
-	cpu       time.Duration // of this process and the kernel's receiving threads
+	cpu       time.Duration // of all cores, for this lane
+	core      time.Duration // of the forwarder's threads
 	lost      int64         // sent by the forwarder and not at the sink
 }
 
@@ -166,9 +168,9 @@ func (l *lane) run(ctx context.Context, load gen.Load) (s sample, err error) {
 	if err != nil {
 		return s, fmt.Errorf("%s: %w", l.name, err)
 	}
-	cpu := cpuTime()
+	cpu, core := processTime(), coreTime()
 	result, err := onCPU(sourceCPU, func() (gen.Result, error) { return l.source.Run(ctx, load) })
-	s.cpu = cpuTime() - cpu
+	s.cpu, s.core = processTime()-cpu, coreTime()-core
 	if err != nil {
 		return s, fmt.Errorf("%s: %w", l.name, err)
 	}
@@ -251,6 +253,14 @@ func duel(ctx context.Context, pairs int, a, b *lane, load gen.Load) (as, bs []s
 	return as, bs, nil
 }
 
+// perCore is the rate by the time the forwarder really had its CPU.
+func (s sample) perCore() float64 {
+	if s.core <= 0 {
+		return 0
+	}
+	return float64(s.delivered) / s.core.Seconds()
+}
+
 func rates(s []sample) []float64 { return collect(s, sample.perSecond) }
 
 func costs(s []sample) []float64 { return collect(s, sample.nanosecondsEach) }
@@ -279,39 +289,9 @@ func accounted(samples ...[]sample) string {
 	return fmt.Sprintf("%d of %d sent did not arrive", lost, int64(delivered)+lost)
 }
 
-// cpuTime is the CPU time of this process, of the kernel's receiving threads
-// made for it and of its softirq threads. Softirqs in a thread's time count as
-// its own (CONFIG_IRQ_TIME_ACCOUNTING off; else they are not seen here).
-func cpuTime() time.Duration {
-	var total time.Duration
-	own := "napi/p" + strconv.FormatInt(int64(os.Getpid()), 36) + "-"
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		if e.Name()[0] < '0' || e.Name()[0] > '9' {
-			continue
-		}
-		comm, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "comm"))
-		if name := string(comm); strings.HasPrefix(name, own) || strings.HasPrefix(name, "ksoftirqd/") {
-			total += runTime(filepath.Join("/proc", e.Name(), "schedstat"))
-		}
-	}
-	tasks, _ := os.ReadDir("/proc/self/task")
-	for _, t := range tasks {
-		total += runTime(filepath.Join("/proc/self/task", t.Name(), "schedstat"))
-	}
-	return total
-}
-
-// runTime reads the first field of a schedstat file; 0 if the task is gone.
-func runTime(path string) time.Duration {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	first, _, _ := strings.Cut(string(b), " ")
-	n, err := strconv.ParseInt(first, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return time.Duration(n)
+// byCore is the ratio by the time the forwarders really had their CPU: on a
+// busy machine nearer to the truth than the rates are.
+func byCore(a, b []sample) string {
+	f := spreadOf(ratios(collect(a, sample.perCore), collect(b, sample.perCore)))
+	return fmt.Sprintf("%.3f [%.3f..%.3f] by CPU time of the forwarder; ", f.Median, f.Min, f.Max)
 }

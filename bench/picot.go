@@ -182,16 +182,13 @@ func (n *node) Pause() error { return nil }
 
 // Sent implements forwarder.
 func (n *node) Sent() (uint64, bool, error) {
-	c := n.UplinkCountersOr(n.out)
-	return c.TX - c.TXBusy, true, nil
-}
-
-// UplinkCountersOr are a port's counters, or with 0 those of the uplink.
-func (n *node) UplinkCountersOr(port int) fastpath.Counters {
-	if port == 0 {
-		return n.UplinkCounters(0)
+	var c fastpath.Counters
+	if n.out == 0 {
+		c = n.UplinkCounters(0)
+	} else {
+		c = n.Counters(n.out)
 	}
-	return n.Counters(port)
+	return c.TX - c.TXBusy, true, nil
 }
 
 // Close implements forwarder.
@@ -215,20 +212,28 @@ func picotLocal(pins string) func(wires) (forwarder, error) {
 		if err != nil {
 			return nil, err
 		}
-		_, err = n.plug(w.host, w.in, sourcePort())
-		if err == nil {
-			var out table.PortID
-			if out, err = n.plug(w.host, w.out, table.Port{MAC: target(0), Addresses: []netip.Addr{targetIP}}); err == nil {
-				n.out = out.Index()
-				err = n.entries(table.FDBEntry{Port: out})
-			}
-		}
-		if err != nil {
+		if err := n.connect(w); err != nil {
 			return nil, errors.Join(err, n.Close())
 		}
-		n.publish()
 		return n, nil
 	}
+}
+
+// connect makes the lane's two devices ports, all targets behind the second.
+func (n *node) connect(w wires) error {
+	if _, err := n.plug(w.host, w.in, sourcePort()); err != nil {
+		return err
+	}
+	out, err := n.plug(w.host, w.out, table.Port{MAC: target(0), Addresses: []netip.Addr{targetIP}})
+	if err != nil {
+		return err
+	}
+	n.out = out.Index()
+	if err := n.entries(table.FDBEntry{Port: out}); err != nil {
+		return err
+	}
+	n.publish()
+	return nil
 }
 
 // picotRemote forwards from a port out of the uplink, encapsulated.

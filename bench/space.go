@@ -160,9 +160,9 @@ func hardware(mac string) net.HardwareAddr {
 
 // uniqueName is a device name no other process and no other lane uses. The
 // kernel names threads after devices, which is how they are found.
-func uniqueName(lane int, role string) string {
-	return fmt.Sprintf("p%s-%d%s", strconv.FormatInt(int64(os.Getpid()), 36), lane, role)
-}
+func uniqueName(lane int, role string) string { return uniquePrefix() + strconv.Itoa(lane) + role }
+
+func uniquePrefix() string { return "p" + strconv.FormatInt(int64(os.Getpid()), 36) + "-" }
 
 // receiveOn gives the receiving of a device to a kernel thread and binds that
 // to a CPU: so a forwarder inside the kernel works where ours does, and not on
@@ -189,17 +189,8 @@ func (s *space) receiveOn(device string, cpu int) (int, error) {
 }
 
 func threadNamed(prefix string) int {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return 0
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		comm, err := os.ReadFile(filepath.Join("/proc", e.Name(), "comm"))
-		if err == nil && strings.HasPrefix(string(comm), prefix) {
+	for _, dir := range kernelThreads(prefix) {
+		if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
 			return pid
 		}
 	}

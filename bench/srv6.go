@@ -55,7 +55,7 @@ func benchSRv6(ctx context.Context, s *session) (err error) {
 			return err
 		}
 		r := compared("srv6", name, "frames/s", rates(a), rates(b), k.goal)
-		r.OursName, r.PeerName, r.Note = "picot", k.mode, accounted(a, b)
+		r.OursName, r.PeerName, r.Note = "picot", k.mode, byCore(a, b)+accounted(a, b)
 		s.add(r)
 	}
 	return nil
