@@ -238,8 +238,10 @@ func (c *Core) Next() int64 {
 	if len(c.timers) > 0 {
 		next = c.timers[0].wake
 	}
-	if len(c.refresh) > 0 && c.open && (next == 0 || c.budget.next < next) {
-		next = c.budget.next
+	if len(c.refresh) > 0 && c.open {
+		if at := max(c.budget.next, 1); next == 0 || at < next {
+			next = at
+		}
 	}
 	return next
 }
@@ -257,6 +259,7 @@ func (c *Core) Release(k Key, now Now) (holder string, ok bool) {
 	}
 	e.release = true
 	c.reconcile(e)
+	c.drain()
 	return e.b.Node, true
 }
 
@@ -272,6 +275,7 @@ func (c *Core) LastSeen(k Key, at int64, ok bool, now Now) {
 		e.seen = min(at, now.Mono)
 	}
 	c.reconcile(e)
+	c.drain()
 }
 
 // ObservationsDropped tells that a port's Suppressor refused more claims for the

@@ -181,6 +181,7 @@ func TestSweepAsksTheDataPlane(t *testing.T) {
 	a := s.nodes[0]
 	s.observe(a, "vm", macN(1), ipN(1), arpnd.Strong, 0)
 	supp := a.supp[a.ports["vm"]]
+	s.verbose = testing.Verbose()
 	s.advance(200 * time.Second)
 	see(supp, macN(1).Uint64(), ipN(1), arpnd.Strong, 0, true, 1, s.mono) // told to nobody
 	s.advance(299 * time.Second)

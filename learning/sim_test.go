@@ -218,8 +218,8 @@ func (s *sim) advance(d time.Duration) {
 			if at := n.core.Next(); at != 0 && at < next {
 				next = at
 			}
-			for _, e := range n.queue {
-				next = min(next, e.at)
+			if len(n.queue) > 0 && !n.cut {
+				next = min(next, n.queue[0].at)
 			}
 			for _, at := range n.sent {
 				next = min(next, at)
