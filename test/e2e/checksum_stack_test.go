@@ -47,7 +47,7 @@ func TestChecksumsOfStacksAtDefaultOffloads(t *testing.T) {
 func (c *cluster) iperf(from, to *lab.Pod, address string, udp bool) {
 	c.t.Helper()
 	server := to.Command(c.ctx, "iperf3", "-s", "-1", "-B", address)
-	said := newLockedBuffer()
+	said := &lockedBuffer{}
 	server.Stdout, server.Stderr = said, said
 	c.must(server.Start())
 	defer func() {

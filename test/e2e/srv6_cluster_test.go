@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,8 +11,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"picot.dev/picot/internal/lab"
 	"picot.dev/picot/internal/status"
@@ -164,21 +168,19 @@ type dump struct {
 
 // lockedBuffer may be read while a command still writes to it.
 type lockedBuffer struct {
-	mu  chan struct{}
-	buf bytes.Buffer
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
 }
 
-func newLockedBuffer() *lockedBuffer { return &lockedBuffer{mu: make(chan struct{}, 1)} }
-
 func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu <- struct{}{}
-	defer func() { <-b.mu }()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return b.buf.Write(p)
 }
 
 func (b *lockedBuffer) String() string {
-	b.mu <- struct{}{}
-	defer func() { <-b.mu }()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return b.buf.String()
 }
 
@@ -186,8 +188,8 @@ func (b *lockedBuffer) String() string {
 func (c *cluster) dump(where commander, device string, filter ...string) *dump {
 	c.t.Helper()
 	testnet.RequireTool(c.t, "tcpdump", "tshark")
-	k := &dump{c: c, File: filepath.Join(c.t.TempDir(), "capture.pcap"), stderr: newLockedBuffer()}
-	args := append([]string{"-i", device, "-U", "-n", "-B", "16384", "--immediate-mode", "-Z", "root", "-w", k.File}, filter...)
+	k := &dump{c: c, File: filepath.Join(c.t.TempDir(), "capture.pcap"), stderr: &lockedBuffer{}}
+	args := append([]string{"-i", device, "-U", "-n", "-B", "65536", "--immediate-mode", "-Z", "root", "-w", k.File}, filter...)
 	k.cmd = where.Command(c.ctx, "tcpdump", args...)
 	k.cmd.Stderr = k.stderr
 	c.must(k.cmd.Start())
@@ -206,20 +208,37 @@ func (c *cluster) dump(where commander, device string, filter ...string) *dump {
 	return k
 }
 
-// stop ends the capture; the file is whole afterwards.
+var dumpCounts = regexp.MustCompile(`(\d+) packets? captured\D+(\d+) packets? received by filter\D+(\d+) packets? dropped by kernel`)
+
+// stop ends the capture once all that the kernel has for it is in the file.
 func (k *dump) stop() {
-	k.c.t.Helper()
+	t := k.c.t
+	t.Helper()
 	if k.cmd.ProcessState != nil {
 		return
 	}
-	// A few frames may still be in its ring.
-	time.Sleep(200 * time.Millisecond)
-	k.c.must(k.cmd.Process.Signal(os.Interrupt))
+	asked := 0
+	eventually(t, 20*time.Second, "tcpdump's reading", func() error {
+		m := dumpCounts.FindAllStringSubmatch(k.stderr.String(), -1)
+		if len(m) < asked {
+			return errors.New("it says nothing")
+		}
+		asked = len(m) + 1
+		if asked > 1 {
+			last := m[len(m)-1]
+			if atoi(t, last[1])+atoi(t, last[3]) == atoi(t, last[2]) {
+				return nil
+			}
+		}
+		return errors.Join(k.cmd.Process.Signal(unix.SIGUSR1), errors.New("it has not caught up")) // it says its counts
+	})
+	must(t, k.cmd.Process.Signal(os.Interrupt))
 	if err := k.cmd.Wait(); err != nil {
-		k.c.t.Fatalf("tcpdump: %v: %s", err, k.stderr.String())
+		t.Fatalf("tcpdump: %v: %s", err, k.stderr)
 	}
-	if m := regexp.MustCompile(`(\d+) packets dropped by kernel`).FindStringSubmatch(k.stderr.String()); m == nil || m[1] != "0" {
-		k.c.t.Errorf("the capture is not whole: %s", k.stderr.String())
+	m := dumpCounts.FindAllStringSubmatch(k.stderr.String(), -1)
+	if len(m) == 0 || m[len(m)-1][3] != "0" {
+		t.Errorf("the capture is not whole: %s", k.stderr)
 	}
 }
 

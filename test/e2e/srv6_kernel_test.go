@@ -63,9 +63,9 @@ func (k *kernelPeer) decapsulate() {
 }
 
 // encapsulate has the kernel send what the station has for the pod to picot.
-func (k *kernelPeer) encapsulate(source netip.Addr) {
+func (k *kernelPeer) encapsulate(mode string, source netip.Addr) {
 	k.t.Helper()
-	via := fmt.Sprintf("encap seg6 mode l2encap segs %s dev %s", k.sid(k.pod.Node, 7), lab.UplinkDevice)
+	via := fmt.Sprintf("encap seg6 mode %s segs %s dev %s", mode, k.sid(k.pod.Node, 7), lab.UplinkDevice)
 	k.on(k.linux,
 		fmt.Sprintf("ip sr tunsrc set %s", source),
 		fmt.Sprintf("ip route add %s/32 %s", k.pod.IP4(), via),
@@ -86,12 +86,19 @@ func (c *cluster) on(where commander, lines ...string) {
 	}
 }
 
+// Both of the kernel's encapsulations: with an SRH, and without one for the one
+// segment (RFC 8986 sections 5.3 and 5.4).
 func TestKernelSRv6BothWays(t *testing.T) {
+	for mode, segmentsLeft := range map[string]string{"l2encap": "0", "l2encap.red": ""} {
+		t.Run(mode, func(t *testing.T) { kernelBothWays(t, mode, segmentsLeft) })
+	}
+}
+
+func kernelBothWays(t *testing.T, mode, segmentsLeft string) {
 	k := newKernelPeer(t)
 	k.decapsulate()
-	l := k.linux.Locator.Addr().As16()
-	l[15] = 1
-	k.encapsulate(netip.AddrFrom16(l))
+	source := k.linux.Locator.Addr().Next()
+	k.encapsulate(mode, source)
 
 	wire := k.dump(k.underlay(), k.linux.RouterIf, "ip6")
 	for _, a := range k.station.Addresses {
@@ -103,13 +110,19 @@ func TestKernelSRv6BothWays(t *testing.T) {
 			k.ping(k.station, "-c", "5", "-i", "0.01", "-W", "5", "-s", size, a.String())
 		}
 	}
+	wire.stop()
 	for _, a := range k.pod.Addresses {
 		k.iperf(k.station, k.pod, a.String(), true)
 	}
-	ours := wire.tshark("ipv6.nxt == 143 && !ipv6.routing.type", "frame.protocols")
-	theirs := wire.tshark("ipv6.routing.type == 4", "ipv6.routing.segleft")
-	if len(ours) < 40 || len(theirs) < 40 {
-		t.Errorf("on the wire: %d frames of ours without an SRH, %d of the kernel's with one; want 40 of each", len(ours), len(theirs))
+	ours := wire.tshark(fmt.Sprintf("ipv6.dst == %s", k.sid(k.linux, 7)), "ipv6.nxt")
+	theirs := wire.tshark(fmt.Sprintf("ipv6.src == %s", source), "ipv6.routing.segleft")
+	if len(ours) < 70 || len(theirs) < 70 {
+		t.Errorf("on the wire: %d frames of ours, %d of the kernel's; want 70 of each", len(ours), len(theirs))
+	}
+	for _, r := range theirs {
+		if r[0] != segmentsLeft {
+			t.Fatalf("the kernel's Segments Left is %q, want %q", r[0], segmentsLeft)
+		}
 	}
 	for name, n := range k.checksumErrors(k.pod) {
 		if n != 0 {
@@ -123,7 +136,7 @@ func TestKernelSRv6BothWays(t *testing.T) {
 func TestKernelSRv6FromUnknownSourceIsRefused(t *testing.T) {
 	k := newKernelPeer(t)
 	k.decapsulate()
-	k.encapsulate(netip.MustParseAddr("2001:db8:ff::1"))
+	k.encapsulate("l2encap", netip.MustParseAddr("2001:db8:ff::1"))
 	out, err := k.station.Run(k.ctx, "ping", "-q", "-c", "3", "-i", "0.05", "-W", "1", k.pod.IP4().String())
 	if err == nil || !strings.Contains(out, "100% packet loss") {
 		t.Errorf("it got through:\n%s", out)
