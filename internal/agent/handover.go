@@ -48,6 +48,8 @@ type offer struct {
 	Refused string // why not; "": the rest counts
 	// SameBuild: refused because nothing asks for an upgrade to the same build.
 	SameBuild bool
+	// OtherNode: refused because the asker is no successor but a stranger.
+	OtherNode bool
 	HashKey   packet.HashKey
 	Ports     []offeredPort
 	Uplinks   []offeredUplink
@@ -125,6 +127,9 @@ func (a *Agent) handOver(ctx context.Context, conn *net.UnixConn) error {
 		return fmt.Errorf("hello: %w", err)
 	}
 	if h.Leave {
+		if h.Node != a.config.NodeName {
+			return fmt.Errorf("node %s asks this agent, of %s, to leave", h.Node, a.config.NodeName)
+		}
 		a.log.Info("asked to leave for a newer agent's cold start")
 		return a.ask(ctx, func() { a.successor = conn })
 	}
@@ -156,10 +161,10 @@ func (a *Agent) handOver(ctx context.Context, conn *net.UnixConn) error {
 
 func (a *Agent) offer(h hello) offer {
 	switch {
+	case h.Node != a.config.NodeName:
+		return offer{OtherNode: true, Refused: fmt.Sprintf("node %s, this agent is %s", h.Node, a.config.NodeName)}
 	case h.Format != takeoverFormat:
 		return offer{Refused: fmt.Sprintf("takeover format %d, this agent has %d", h.Format, takeoverFormat)}
-	case h.Node != a.config.NodeName:
-		return offer{Refused: fmt.Sprintf("node %s, this agent is %s", h.Node, a.config.NodeName)}
 	case h.Build == buildID() && !h.Always:
 		return offer{Refused: "same build", SameBuild: true}
 	case h.Geometry != a.engine.Geometry():

@@ -132,6 +132,9 @@ func findOlder(c *Config, engine fastpath.Config) (*takeover, error) {
 	if err == nil {
 		return older, nil
 	}
+	if errors.Is(err, errOtherNode) {
+		return nil, fmt.Errorf("--run-dir %s: %w", c.RunDir, err)
+	}
 	c.Log.Warn("no takeover: cold start", "error", err)
 	return nil, askToLeave(c)
 }

@@ -52,6 +52,10 @@ func requestTakeover(c *Config, engine fastpath.Config) (*takeover, error) {
 // start by mistake.
 var errSameBuild = errors.New("the agent that runs is of the same build")
 
+// errOtherNode: the agent at this run directory is another node's, and none to
+// succeed.
+var errOtherNode = errors.New("another agent answers there")
+
 // buildID identifies this program: an upgrade is one to another build.
 func buildID() string {
 	f, err := os.Open("/proc/self/exe")
@@ -82,6 +86,9 @@ func (t *takeover) greet(c *Config, engine fastpath.Config) error {
 	if t.offer.SameBuild {
 		return errSameBuild
 	}
+	if t.offer.OtherNode {
+		return fmt.Errorf("%w: %s: stop it, or give another --run-dir", errOtherNode, t.offer.Refused)
+	}
 	if t.offer.Refused != "" {
 		return fmt.Errorf("the older agent refuses: %s", t.offer.Refused)
 	}
@@ -110,7 +117,7 @@ func askToLeave(c *Config) error {
 	if err := conn.SetDeadline(time.Now().Add(15 * time.Second)); err != nil {
 		return err
 	}
-	if err := sendMessage(conn, hello{Leave: true}); err != nil {
+	if err := sendMessage(conn, hello{Leave: true, Node: c.NodeName}); err != nil {
 		return fmt.Errorf("asking the older agent to leave: %w", err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
