@@ -218,13 +218,14 @@ func TestResubmitsDoNotGrowWithNetworks(t *testing.T) {
 	cost := map[bool][]int{}
 	for _, n := range []int{10, 100} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			r := newRig(t, "br-ex", ovn.Options{UDNs: n})
+			r := newRig(t, "br-ex", ovn.Options{UDNs: n, NoPods: true})
 			r.Script("flows", "rest")
 			in := r.input(false)
 			last := slices.MaxFunc(in.Patches, func(a, b flows.Patch) int { return int(a.OFPort) - int(b.OFPort) })
 			if last.Default {
 				t.Fatal("the default network has the last port: it would be cut off")
 			}
+			r.Pod(last.Network)
 			for _, gate := range []bool{false, true} {
 				in := r.input(gate)
 				r.apply(in)

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -44,7 +45,7 @@ type Options struct {
 	VLAN      int  // gateway VLAN, 0 for none
 	Localnets int  // secondary localnets on br-ex
 	Uplinks   int  // user-defined networks on a bridge of their own, br-up1
-	NoPods    bool // leave out the pods (faster)
+	NoPods    bool // leave out the pods (faster); Pod makes single ones
 	Bare      bool // only Open vSwitch, with the patch ports UDNs would have; no OVN, no pods
 	Age       int  // mac_binding_age_threshold in seconds, 0 for the script's default
 }
@@ -66,7 +67,7 @@ var programs = map[string]string{
 }
 
 // Start brings a lab up and takes it down when the test ends. It skips the test, with the
-// reason, where it cannot run.
+// reason, where it cannot run. If the test is killed or times out, a watcher takes it down.
 func Start(t testing.TB, o Options) *Lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -94,7 +95,19 @@ func Start(t testing.TB, o Options) *Lab {
 	if o.Age > 0 {
 		l.env = append(l.env, "OVN_LAB_AGE="+strconv.Itoa(o.Age))
 	}
-	t.Cleanup(l.down)
+	reaper := exec.Command(filepath.Join(dir, "ovn-lab.sh"), "reap", strconv.Itoa(os.Getpid()))
+	reaper.Env, reaper.SysProcAttr = l.env, &syscall.SysProcAttr{Setpgid: true}
+	if err := reaper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		l.down()
+		_ = syscall.Kill(-reaper.Process.Pid, syscall.SIGKILL) // its sleep too
+		_ = reaper.Wait()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
 	l.Script(map[bool]string{true: "bare", false: "up"}[o.Bare], strconv.Itoa(o.UDNs))
 	for line := range strings.Lines(l.Script("env")) {
 		for _, kv := range strings.Fields(strings.TrimPrefix(line, "export ")) {
@@ -117,9 +130,6 @@ func (l *Lab) down() {
 	}
 	if out, err := l.run(time.Minute, "down"); err != nil {
 		l.t.Errorf("lab down: %v\n%s", err, out)
-	}
-	if err := os.RemoveAll(l.dir); err != nil {
-		l.t.Error(err)
 	}
 }
 
@@ -209,6 +219,12 @@ func (l *Lab) VSCtl(args ...string) string {
 func (l *Lab) Ping(net, dst string, count int) bool {
 	out, err := l.Try("ip", "netns", "exec", l.PodNS(net), "ping", "-c", strconv.Itoa(count), "-i", "0.2", "-W", "2", dst)
 	return err == nil && strings.Contains(out, " 0% packet loss")
+}
+
+// Pod makes the pod of one network in a lab brought up without pods.
+func (l *Lab) Pod(net string) {
+	l.t.Helper()
+	l.Script("pod", net)
 }
 
 // Trace follows a packet through a bridge and returns how many table look-ups it took

@@ -1,11 +1,13 @@
 package ovn
 
 import (
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestScriptIsClean(t *testing.T) {
@@ -72,4 +74,47 @@ func (l *Lab) namespaces(t *testing.T) (names []string) {
 		}
 	}
 	return names
+}
+
+// A test that is killed takes its lab with it.
+func TestLabGoesWithItsTest(t *testing.T) {
+	if os.Getenv("OVN_LAB_VICTIM") != "" {
+		l := Start(t, Options{Bare: true})
+		os.Stdout.WriteString("lab " + l.dir + " " + l.tag + "\n")
+		select {} // until killed
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestLabGoesWithItsTest$", "-test.v")
+	cmd.Env = append(os.Environ(), "OVN_LAB_VICTIM=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var l *Lab
+	for sc := bufio.NewScanner(out); l == nil && sc.Scan(); {
+		if strings.Contains(sc.Text(), "SKIP") {
+			_ = cmd.Wait()
+			t.Skip(sc.Text())
+		}
+		if f := strings.Fields(sc.Text()); len(f) == 3 && f[0] == "lab" {
+			l = &Lab{dir: f[1], tag: f[2]}
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if l == nil {
+		t.Fatal("the victim brought no lab up")
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		_, err := os.Stat(l.dir)
+		p, n := l.processes(), l.namespaces(t)
+		if os.IsNotExist(err) && len(p)+len(n) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("left: directory %v, processes %v, namespaces %v", err, p, n)
+		}
+	}
 }

@@ -4,11 +4,13 @@
 #   ovn-lab.sh up [N_UDNS]      bring the lab up with N_UDNS primary UDNs (default 2)
 #   ovn-lab.sh bare [N]         only Open vSwitch: br-ex, br-int and the patch ports N UDNs would have
 #   ovn-lab.sh down             tear everything down (only what this lab started)
+#   ovn-lab.sh reap PID         wait until that process is gone, then take the lab and the script's directory down
 #   ovn-lab.sh status           processes, port counts, row counts (exit 0 = all up)
 #   ovn-lab.sh env              print shell exports for the lab's sockets
 #   ovn-lab.sh flows MODE       replace the flows of br-ex (and br-up1); MODE = normal | gate-off | gate-on | rest
 #                               (rest: only what lies outside the ARP/NDP section, for another renderer beside it)
 #   ovn-lab.sh render MODE [BRIDGE]   print that flow set
+#   ovn-lab.sh pod NET          make the pod of one network (a lab brought up with OVN_LAB_PODS=0 has none)
 #   ovn-lab.sh replace FILE [BRIDGE]  do what ovn-kubernetes does every 15 s: bundle replace-flows from FILE
 #   ovn-lab.sh restart NAME     kill -9 and start again: ovs-vswitchd | ovn-controller | ovn-northd | ovsdb-nb | ovsdb-sb | ovsdb-ovs
 #   ovn-lab.sh exec CMD...      run CMD with the lab's environment, in the node netns
@@ -588,6 +590,26 @@ flows() {
     fi
 }
 
+# reap PID: for a test that is killed or times out, and so cannot clean up itself
+reap() {
+    while [ -d "/proc/$1" ]; do sleep 1; done
+    down
+    case $(dirname "$0") in # a test's own copy of this script, never a source tree
+        */ovn-lab-[0-9]*-[0-9]*) rm -rf -- "$(dirname "$0")" ;;
+    esac
+}
+
+# pod NET: the pod of one network, if it is not there
+pod() {
+    local port=pv$1
+    load_params
+    vif_ns "$(pod_ns_of "$1")" "$port" "$(podmac "$1")" "$(pod4net "$1").2/24" \
+        "$(pod4net "$1").1" "$(pod6net "$1"):2/64" "$(pod6net "$1"):1"
+    vsctl --may-exist add-port br-int "$port" \
+        -- set interface "$port" external_ids:iface-id="pod-$(net_prefix "$1")$NODE" || die vif
+    nbctl --wait=hv sync || die "no --wait=hv"
+}
+
 # replace FILE [BRIDGE]: what a stock ovn-kubernetes node process does on request and every 15 s
 replace() {
     ofctl --bundle replace-flows "unix:$RUN/${2:-br-ex}.mgmt" "$1" || die "replace-flows"
@@ -624,6 +646,8 @@ case ${1:-} in
     env)    print_env ;;
     flows)  shift; flows "$@" ;;
     render) shift; load_params; render "$@" ;;
+    pod)    shift; pod "$1" ;;
+    reap)   shift; reap "$1" ;;
     replace) shift; replace "$@" ;;
     restart) shift; restart "${1:-}" ;;
     exec)   shift; nsx "$@" ;;
