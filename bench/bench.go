@@ -83,7 +83,9 @@ func Run(ctx context.Context, c Config) (report *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, prioritize(niceNormal)) }()
-	s := &session{Config: c, report: &Report{Machine: machine(), Pairs: c.Pairs, Run: c.Duration.String()}, memory: 1_000_000, idlePorts: 500}
+	s := &session{
+		Config: c, report: &Report{Machine: machine(), Pairs: c.Pairs, Run: c.Duration.String()}, memory: 1_000_000, idlePorts: 500,
+	}
 	if s.pins, err = os.MkdirTemp("", "picot-bench-"); err != nil {
 		return nil, fmt.Errorf("directory for pins: %w", err)
 	}
