@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"picot.dev/picot/gateway/flows"
 )
 
 // Condition is the health of one object: a database, a bridge, a group. Err names what is wrong
@@ -53,7 +55,8 @@ func (c *Controller) Health() []Condition {
 	return out
 }
 
-// Ready: every database is synchronised, and no object has an error.
+// Ready: every database is synchronised, the flows of every bridge have been installed once, and no
+// object has an error. The host side of a DPU has nothing to do and is ready.
 func (c *Controller) Ready() bool {
-	return !slices.ContainsFunc(c.Health(), func(h Condition) bool { return h.Err != nil })
+	return (c.cfg.Role == flows.DPUHost || c.topology.applied.Load()) && !slices.ContainsFunc(c.Health(), func(h Condition) bool { return h.Err != nil })
 }

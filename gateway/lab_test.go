@@ -361,6 +361,68 @@ func (r *labRig) writes() (n uint64) {
 	return n
 }
 
+// Databases and the switch are killed and come back: rows, flows and NO_FLOOD converge, and rows
+// that were right are not written again.
+func TestLabRestarts(t *testing.T) {
+	const n = 3
+	r := newLab(t, ovn.Options{UDNs: n}, "rest", func(c *Config) { c.Static, c.CTMark, c.Audit = StaticAlways, labMark, 2*time.Second })
+	in := Inputs{Synced: true, Nodes: []static.Node{annotated("node1", ovn.NodeMAC, ovn.NodeIP4+"/16"), annotated("node2", macA, "172.18.0.77/16")}}
+	r.start(in)
+	udns := numbers(n, "")
+	if !r.Ping("0", ovn.ExtIP4, 1) {
+		t.Fatal("the default network does not reach the external host")
+	}
+	r.everyFollower("before", ovn.ExtIP4, ovn.ExtMAC, udns...)
+	statics := func() error {
+		if got := r.nb(); len(got) != n {
+			return fmt.Errorf("%v", got)
+		}
+		return nil
+	}
+	r.until("static rows", statics)
+	writes := r.writes()
+
+	r.Script("restart", "ovsdb-nb")
+	r.Script("restart", "ovsdb-sb")
+	r.until("new sessions", func() error {
+		if r.c.nb.Stats().Sessions.Load() < 2 || r.c.sb.Stats().Sessions.Load() < 2 || !r.c.Ready() {
+			return fmt.Errorf("%v", r.c.Health())
+		}
+		return nil
+	})
+	r.until("static rows", statics)
+	r.everyFollower("after both databases came back", ovn.ExtIP4, ovn.ExtMAC, udns...)
+	time.Sleep(2 * time.Second)
+	if now := r.writes(); now != writes {
+		t.Errorf("%d rows written for a restart that lost nothing", now-writes)
+	}
+
+	r.Script("restart", "ovs-vswitchd")
+	r.Script("flows", "rest")
+	r.until("flows and NO_FLOOD are back", func() error {
+		st, err := bridge.New(bridge.Options{Bridge: "br-ex", Socket: r.Mgmt("br-ex")}).Read(t.Context())
+		if err != nil {
+			return err
+		}
+		steering := 0
+		for _, f := range st.Own {
+			if f.Priority == flows.PrioritySteer {
+				steering++
+			}
+		}
+		ports := r.Patches("br-ex")
+		for _, u := range udns {
+			if p := ports[ovn.PatchName("br-ex", u)]; p == 0 || !st.Ports[p].NoFlood {
+				return fmt.Errorf("network %s: port %d has no NO_FLOOD", u, p)
+			}
+		}
+		if src := ports[ovn.PatchName("br-ex", "0")]; steering != 4 || st.Ports[src].NoFlood {
+			return fmt.Errorf("%d steering flows, NO_FLOOD on the source %v (%v)", steering, st.Ports[src].NoFlood, r.c.Health())
+		}
+		return nil
+	})
+}
+
 // At 100 networks, gate on, an external reply costs what it costs at 10, and all have the binding.
 func TestLabHundredNetworks(t *testing.T) {
 	const n = 100

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"picot.dev/picot/gateway/bridge"
@@ -27,6 +28,7 @@ type topologist struct {
 	book *static.Book
 	// readOnly: find the groups and install nothing; set before run.
 	readOnly bool
+	applied  atomic.Bool // every bridge was brought to its flows once
 
 	// owned by the loop's goroutine
 	routers    []topology.Router // as last read: a dead NB database changes no group
@@ -186,6 +188,9 @@ func (t *topologist) flows(ctx context.Context, view ovsView, state topology.Sta
 			delete(t.bridges, br)
 			t.c.health.set("flows "+br, nil)
 		}
+	}
+	if errors.Join(errs...) == nil {
+		t.applied.Store(true)
 	}
 	return errors.Join(errs...)
 }
