@@ -244,8 +244,12 @@ func (s *sim) advance(d time.Duration) {
 // pump carries out intents and delivers watch events until nothing is left to do
 // at this time.
 func (s *sim) pump() {
+	rounds := 0
 	for again := true; again; {
 		again = false
+		if rounds++; rounds > 10_000 {
+			s.t.Fatalf("the nodes do not come to rest: %v writes, %v events", s.ops, s.events)
+		}
 		for _, n := range s.nodes {
 			again = s.carryOut(n) || again
 			again = s.answer(n) || again
