@@ -147,6 +147,9 @@ func (l *Lab) DeletePod(ctx context.Context, p *Pod) error {
 	if err := p.RemoveEndpoint(); err != nil {
 		return err
 	}
+	// The kernel removes a namespace's devices when it comes to it. The name is to
+	// be free at once; the test may have deleted the device itself.
+	_ = p.DelDevice(ctx)
 	if err := removeNetns(ctx, []string{p.netns}); err != nil {
 		return err
 	}

@@ -207,6 +207,18 @@ func (s *site) flood(from, to *lab.Pod, v6 bool, marker string) *flood {
 			_ = f.cmd.Wait()
 		}
 	})
+	// It sleeps between two requests: by then it has its socket and route.
+	testnet.Eventually(s.t, patience, "the flood runs", func() error {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.cmd.Process.Pid))
+		if err != nil {
+			return err
+		}
+		_, rest, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+		if n, _ := strconv.Atoi(strings.Fields(rest + " 0")[0]); n < 50 {
+			return fmt.Errorf("%d sleeps", n)
+		}
+		return nil
+	})
 	return f
 }
 
