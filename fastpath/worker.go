@@ -61,6 +61,7 @@ type worker struct {
 	scattered []parcel
 	linear    []byte
 	events    []unix.EpollEvent
+	fetched   byte // keeps the reads of fetch
 
 	stop bool
 }
@@ -75,6 +76,9 @@ const (
 	idleRounds = 64
 	// spinFor is how long a worker looks again at once after its last frame.
 	spinFor = 30 * time.Microsecond
+	// lookEvery is how long idle sockets wait at most while others keep the
+	// worker busy. A look is a system call, which a small batch would feel.
+	lookEvery = 50 * time.Microsecond
 	// idleTick bounds a sleep: neither link loss nor a device's end wakes epoll.
 	idleTick = 10 * time.Millisecond
 )
@@ -98,21 +102,27 @@ func (w *worker) run(ready chan<- error) {
 		}
 	}
 	ready <- nil
-	var last time.Time // of the last frame
+	var idle, looked int64 // when the rounds without frames began, 0: not idle; of the last look
 	for !w.stop {
 		w.load()
 		did := w.round()
 		w.beat.Add(1)
-		if did > 0 {
-			last = time.Now()
+		now := w.walk.Now
+		switch {
+		case did > 0:
+			idle = 0
+			if now-looked > int64(lookEvery) {
+				looked = now
+				w.discover(0)
+			}
+		case idle == 0:
+			idle = now
 			w.discover(0)
-			continue
-		}
-		if time.Since(last) < spinFor {
+		case now-idle < int64(spinFor):
 			w.discover(0)
-			continue
+		default:
+			w.sleep()
 		}
-		w.sleep()
 	}
 }
 
