@@ -38,6 +38,8 @@ func TestGuardKeepsOthersOutOfLocators(t *testing.T) {
 	c.on(routed, "ip -6 route add default via fd77::1")
 	c.on(c.underlay(), fmt.Sprintf("ip -6 route add fd77::/64 via %s", node.Address))
 	c.on(peer, fmt.Sprintf("ip -6 route add fd77::/64 via %s", peer.Router))
+	// With a default route the node's own locator would leave it, and come back.
+	c.on(node, fmt.Sprintf("ip -6 route add default via %s", node.Router))
 	// Before there is an agent the underlay carries it: what is refused below is
 	// refused by the guard.
 	before := c.dump(c.underlay(), node.RouterIf, "ip6 dst net "+peer.Locator.String())
