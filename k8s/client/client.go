@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,8 +98,13 @@ func (c *Client) Get(ctx context.Context, r Resource, name string, out runtime.O
 
 // Create stores obj and reads what was stored into it.
 func (c *Client) Create(ctx context.Context, r Resource, obj runtime.Object) error {
-	return c.rest.Post().Timeout(timeout).NamespaceIfScoped(r.Namespace, r.Namespace != "").
-		Resource(r.Name).Body(obj).Do(ctx).Into(obj)
+	res := c.rest.Post().Timeout(timeout).NamespaceIfScoped(r.Namespace, r.Namespace != "").
+		Resource(r.Name).Body(obj).Do(ctx)
+	if res.Error() != nil {
+		return res.Error()
+	}
+	reflect.ValueOf(obj).Elem().SetZero() // what the server dropped must not stay
+	return res.Into(obj)
 }
 
 // Patch applies a JSON merge patch (RFC 7386) to an object, or to its

@@ -127,7 +127,9 @@ func hold(t *testing.T, rc *rest.Config, holder string) error {
 	t.Helper()
 	c := rest.CopyConfig(rc)
 	c.GroupVersion = &schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}
-	c.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	r, err := rest.RESTClientFor(c)
 	must(t, err)
 	const path = "/apis/coordination.k8s.io/v1/namespaces/picot-system/leases/picot-reclaimer"
@@ -138,8 +140,7 @@ func hold(t *testing.T, rc *rest.Config, holder string) error {
 	l["spec"] = map[string]any{"holderIdentity": holder}
 	raw, err = json.Marshal(l)
 	must(t, err)
-	_, err = r.Put().AbsPath(path).SetHeader("Content-Type", "application/json").Body(raw).DoRaw(ctx())
-	return err
+	return r.Put().AbsPath(path).SetHeader("Content-Type", "application/json").Body(raw).Do(ctx()).Error()
 }
 
 type notYet struct{}

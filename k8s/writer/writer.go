@@ -143,6 +143,9 @@ func (w *Writer[K]) makeReady(k K, e *entry) {
 
 // Run works until ctx ends. Keys enqueued before stay for a next Run.
 func (w *Writer[K]) Run(ctx context.Context) {
+	w.mu.Lock()
+	w.closed = false
+	w.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -176,8 +179,11 @@ func (w *Writer[K]) step(ctx context.Context) bool {
 		return true
 	}
 	if !w.limit.Allow() {
-		if w.limit.Wait(ctx) != nil {
-			w.settle(k, e, false)
+		if w.limit.Wait(ctx) != nil { // the end: the key keeps its turn
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			e.inFlight = false
+			w.makeReady(k, e)
 			return false
 		}
 		if op = w.decider.Decide(k); op.Verb == None { // the wait may have overtaken it

@@ -30,7 +30,7 @@ type NetworkEndpoint struct {
 
 // NetworkEndpointSpec is what is attached where.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.mac) ? self.mac : ”) == (has(oldSelf.mac) ? oldSelf.mac : ”)",message="mac is immutable: make a new endpoint"
+// +kubebuilder:validation:XValidation:rule="has(self.mac) == has(oldSelf.mac) && (!has(self.mac) || self.mac == oldSelf.mac)",message="mac is immutable: make a new endpoint"
 // +kubebuilder:validation:XValidation:rule="has(self.mac) || !has(self.addresses) || self.addresses.size() == 0",message="addresses need a mac to be bound to"
 type NetworkEndpointSpec struct {
 	// Network is the network attached to.
