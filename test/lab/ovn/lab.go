@@ -167,7 +167,7 @@ func (l *Lab) output(limit time.Duration, name string, args ...string) (string, 
 // Script runs ovn-lab.sh and returns what it printed; a failure ends the test.
 func (l *Lab) Script(args ...string) string {
 	l.t.Helper()
-	out, err := l.run(3*time.Minute, args...)
+	out, err := l.run(10*time.Minute, args...) // 100 networks on a busy machine
 	if err != nil {
 		l.t.Fatalf("ovn-lab.sh %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
