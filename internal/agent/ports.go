@@ -32,6 +32,7 @@ type port struct {
 	entry   table.Port // ID 0: not in the tables
 	sockets bool       // the engine has sockets for it
 	broken  bool       // its sockets must be made anew
+	raise   bool       // its device is still to be brought up
 }
 
 // ports attaches the devices of this node's endpoints. Desired are the
@@ -227,7 +228,7 @@ func security(s desired.PortSecurity) table.PortSecurity {
 
 // attach makes a device a port. The order keeps it closed at every step: the
 // program with empty slots first, then sockets whose fill rings have frames,
-// then their slots, and only then the device is brought up.
+// then their slots. The device is brought up by raise.
 func (p *ports) attach(a *port, e desired.Endpoint, l linkmon.Link) error {
 	nl, err := netlink.LinkByIndex(l.Index)
 	if err != nil {
@@ -275,12 +276,33 @@ func (p *ports) attach(a *port, e desired.Endpoint, l linkmon.Link) error {
 			return errors.Join(err, p.closeSockets(a))
 		}
 	}
-	if err := netlink.LinkSetUp(nl); err != nil {
-		return errors.Join(fmt.Errorf("setting it up: %w", err), p.closeSockets(a))
-	}
+	a.raise = true
 	p.log.Info("port attached", "device", l.Name, "endpoint", e.EndpointKey.String(), "network", e.Network,
 		"port", a.entry.ID.Index(), "worker", at.Worker, "mode", a.program.Mode().String(), "reused", a.program.Reused())
 	return nil
+}
+
+// raise brings attached devices up, once the workers have tables with their
+// ports: the first frame already has its place. It returns when to be called
+// again.
+func (p *ports) raise(now time.Time) (next time.Time) {
+	for name, a := range p.attached {
+		if !a.raise || !a.sockets {
+			continue
+		}
+		nl, err := netlink.LinkByIndex(a.link.Index)
+		if err == nil {
+			err = netlink.LinkSetUp(nl)
+		}
+		if err != nil {
+			p.fail(now, name, fmt.Errorf("NetworkEndpoint %s: interface %s: setting it up: %w", a.key, name, err))
+			next = now.Add(firstRetry)
+			continue
+		}
+		a.raise = false
+		delete(p.retry, name)
+	}
+	return next
 }
 
 // program puts the workload program on a device, or takes a pinned one over.

@@ -1,0 +1,283 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf/btf"
+
+	"picot.dev/picot/fastpath"
+	"picot.dev/picot/internal/desired"
+	"picot.dev/picot/internal/linkmon"
+	"picot.dev/picot/internal/packet"
+	"picot.dev/picot/internal/routes"
+	"picot.dev/picot/xsk/xdp"
+)
+
+// Agent is one node's agent. Make one with New, then call Run once.
+type Agent struct {
+	config Config
+	log    *slog.Logger
+	engine *fastpath.Engine
+	tables *tables
+	ports  *ports
+	ups    *uplinks
+	nodes  *nodes
+	repair *repair
+	kernel *routes.Netlink
+	pins   *os.File // locks them
+
+	// Gates: nothing is touched before each source said everything once.
+	linksIn, desiredIn bool
+	restored           bool          // the tables hold a checkpoint
+	incoming           desired.State // what the source said before its gate opened
+	swept              bool
+	sweepSaid          string   // what kept the last sweep from its end
+	problems           []string // of the objects
+
+	kube       *kube // nil: manifests
+	checkpoint *checkpoint
+
+	older      *takeover     // an agent to take over from; nil: a cold start
+	successor  *net.UnixConn // a newer agent that waits for this one's end
+	handedOver bool          // it has the sockets
+
+	published uint64 // version of the snapshot the workers were given
+	applies   uint64
+
+	// Messages to the loop.
+	links    chan []linkmon.Event
+	desired  chan update
+	routes   chan struct{}
+	requests chan request
+	failed   chan error // what ends the agent
+}
+
+// New validates the configuration and makes the data path. Nothing is attached
+// yet.
+func New(c Config) (*Agent, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if err := checkCapabilities(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(c.RunDir, 0o755); err != nil {
+		return nil, fmt.Errorf("--run-dir: %w", err)
+	}
+	if err := xdp.EnsureBPFFS(c.BPFFS); err != nil {
+		return nil, fmt.Errorf("--bpffs %s: %w", c.BPFFS, err)
+	}
+	if err := os.MkdirAll(c.pinDir(), 0o700); err != nil {
+		return nil, fmt.Errorf("--bpffs: pin directory: %w", err)
+	}
+	var queues []int
+	for _, name := range c.Uplinks {
+		queues = append(queues, countQueues(name))
+	}
+	older, err := findOlder(&c, engineConfig(&c, queues))
+	if err != nil {
+		return nil, err
+	}
+	if older != nil {
+		a, err := assemble(c, queues, older.offer.HashKey)
+		if err != nil {
+			return nil, errors.Join(err, older.conn.Close(), older.mem.Close(), older.pins.Close())
+		}
+		a.older, a.pins = older, older.pins
+		return a, nil
+	}
+	pins, err := lockPins(&c)
+	if err != nil {
+		return nil, err
+	}
+	a, err := newLocked(c, queues)
+	if err != nil {
+		return nil, errors.Join(err, pins.Close())
+	}
+	a.pins = pins
+	return a, nil
+}
+
+// findOlder asks a living agent for its place, unless that is not wanted. If
+// the two do not fit it has the other leave, for a cold start.
+func findOlder(c *Config, engine fastpath.Config) (*takeover, error) {
+	if c.Takeover == TakeoverNever {
+		return nil, nil
+	}
+	older, err := requestTakeover(c, engine)
+	if err == nil {
+		return older, nil
+	}
+	if errors.Is(err, errOtherNode) {
+		return nil, fmt.Errorf("--run-dir %s: %w", c.RunDir, err)
+	}
+	c.Log.Warn("no takeover: cold start", "error", err)
+	return nil, askToLeave(c)
+}
+
+func engineConfig(c *Config, queues []int) fastpath.Config {
+	return fastpath.Config{
+		Workers: c.Workers, CPUs: c.CPUs, MaxPorts: c.MaxPorts, UplinkQueues: queues,
+		HugePages: c.HugePages, NUMANode: -1, Limits: c.Limits,
+	}
+}
+
+func (a *Agent) engineConfig() fastpath.Config { return engineConfig(&a.config, a.ups.queues) }
+
+// setEngine gives the data path to all who use it.
+func (a *Agent) setEngine(e *fastpath.Engine) {
+	a.engine, a.ports.engine, a.ups.engine, a.repair.engine = e, e, e, e
+}
+
+// newLocked makes an agent with a data path of its own, once this process alone
+// may touch the node's pins.
+func newLocked(c Config, queues []int) (*Agent, error) {
+	var key [16]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		return nil, fmt.Errorf("drawing the flow hash key: %w", err)
+	}
+	a, err := assemble(c, queues, packet.HashKey{binary.NativeEndian.Uint64(key[:8]), binary.NativeEndian.Uint64(key[8:])})
+	if err != nil {
+		return nil, err
+	}
+	engine, err := fastpath.New(a.engineConfig())
+	if err != nil {
+		a.kernel.Close()
+		return nil, err
+	}
+	a.setEngine(engine)
+	return a, nil
+}
+
+// assemble makes an agent without a data path.
+func assemble(c Config, queues []int, key packet.HashKey) (*Agent, error) {
+	kernel, err := routes.Open(nil)
+	if err != nil {
+		return nil, fmt.Errorf("rtnetlink: %w", err)
+	}
+	a := &Agent{
+		config: c, log: c.Log, kernel: kernel,
+		tables:   newTables(c.NodeName, c.Function, key),
+		incoming: desired.NewState(), checkpoint: newCheckpoint(&c),
+		links: make(chan []linkmon.Event, 16), desired: make(chan update, 16),
+		routes: make(chan struct{}, 1), requests: make(chan request), failed: make(chan error, 4),
+	}
+	types := btf.NewCache()
+	a.ports = &ports{
+		types: types, config: &a.config, tables: a.tables, log: c.Log, links: map[string]linkmon.Link{},
+		attached: map[string]*port{}, retry: map[string]*backoff{},
+	}
+	a.ups = &uplinks{types: types, config: &a.config, queues: queues, log: c.Log}
+	for i, name := range c.Uplinks {
+		a.ups.all = append(a.ups.all, &uplink{name: name, number: i})
+	}
+	if !c.fromManifests() {
+		if a.kube, err = newKube(&a.config); err != nil {
+			kernel.Close()
+			return nil, err
+		}
+	}
+	a.repair = newRepair(&a.config, a.tables, a.ports)
+	a.nodes = &nodes{
+		config: &a.config, tables: a.tables, uplinks: a.ups, log: c.Log,
+		resolver: routes.NewResolver(kernel, c.Owner), driver: routes.NewDriver(kernel, c.Owner),
+		said: map[string]string{}, narrow: map[string]string{}, pathMTUs: map[string]pathMTU{},
+	}
+	return a, nil
+}
+
+// Run works until ctx ends, then closes the sockets and leaves program, pins
+// and routes in place: ports stay closed, not open. It returns nil after an
+// ordinary end.
+func (a *Agent) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if a.kube != nil && a.older == nil {
+		a.restore()
+	}
+	wait, err := a.watch(ctx)
+	if err == nil {
+		err = a.begin(ctx)
+	}
+	var stops []func()
+	for _, serve := range []func(context.Context) (func(), error){a.serve, a.serveMetrics, a.serveTakeover} {
+		if err != nil {
+			break
+		}
+		var stop func()
+		if stop, err = serve(ctx); err == nil {
+			stops = append(stops, stop)
+		}
+	}
+	if err == nil {
+		a.log.Info("picot agent runs", "node", a.config.NodeName, "workers", a.config.Workers,
+			"uplinks", a.config.Uplinks, "control", a.config.ControlPath())
+		if a.kube == nil {
+			a.log.Info("bindings come from manifests: what is learned is not written anywhere")
+		} else {
+			close(a.kube.mayWrite)
+		}
+		if err = a.loop(ctx); errors.Is(err, errHandedOver) {
+			err = nil
+		}
+	}
+	cancel()
+	wait()
+	for _, stop := range slices.Backward(stops) {
+		stop()
+	}
+	return errors.Join(err, a.close())
+}
+
+// begin has the workers run: with an older agent's frames, or with none.
+func (a *Agent) begin(ctx context.Context) error {
+	if a.older == nil {
+		return a.startEngine()
+	}
+	if err := a.takeOver(ctx); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return a.coldInstead(err)
+	}
+	return nil
+}
+
+func (a *Agent) startEngine() error {
+	a.engine.Publish(a.tables.Snapshot())
+	return a.engine.Start()
+}
+
+func (a *Agent) close() error {
+	var err error
+	for _, p := range a.ports.attached {
+		if p.program != nil {
+			err = errors.Join(err, p.program.Close())
+		}
+	}
+	for _, u := range a.ups.all {
+		if u.program != nil {
+			err = errors.Join(err, u.program.Close())
+		}
+	}
+	if a.engine != nil && !a.handedOver {
+		err = errors.Join(err, a.engine.Stop())
+	}
+	if a.kube != nil {
+		err = errors.Join(err, a.checkpoint.flush(a.tables.state))
+	}
+	a.kernel.Close()
+	err = errors.Join(err, a.pins.Close())
+	if a.successor != nil {
+		_ = a.successor.Close() // now everything is let go of
+	}
+	return err
+}
