@@ -243,10 +243,21 @@ func TestLabOwnStaticAndRedesignation(t *testing.T) {
 	same("static rows")
 	r.Run("ovn-nbctl", "--wait=sb", "--timeout=30", "sync")
 	t.Run("a static row beats a dynamic one", func(t *testing.T) {
-		r.until("flow", func() error {
-			out := r.Run("ovs-ofctl", "dump-flows", "unix:"+r.Mgmt("br-int"), "table=66")
-			if !strings.Contains(out, "priority=150") {
-				return fmt.Errorf("no priority 150 flow:\n%s", out)
+		// the router learned another MAC for node2's address by itself: both are in br-int, ours above
+		dp := strings.TrimSpace(r.Run("ovn-sbctl", "--bare", "--columns=datapath", "find", "Port_Binding", "logical_port="+gr("1")))
+		r.Run("ovn-sbctl", "create", "MAC_Binding", "logical_port="+gr("1"), `ip="172.18.0.77"`, `mac="`+macC+`"`, "datapath="+dp, fmt.Sprintf("timestamp=%d", time.Now().UnixMilli()))
+		r.until("flows", func() error {
+			fixed, learned := 0, 0
+			for line := range strings.Lines(r.Run("ovs-ofctl", "dump-flows", "unix:"+r.Mgmt("br-int"), "table=66,reg0=0xac12004d")) {
+				if strings.Contains(line, "priority=150") && strings.Contains(line, "mod_dl_dst:"+macA) {
+					fixed++
+				}
+				if strings.Contains(line, "priority=100") && strings.Contains(line, "mod_dl_dst:"+macC) {
+					learned++
+				}
+			}
+			if fixed != n || learned != 1 {
+				return fmt.Errorf("%d static and %d learned flows for node2", fixed, learned)
 			}
 			return nil
 		})

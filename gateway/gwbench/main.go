@@ -215,19 +215,19 @@ func (b *bench) dynamic(followers, neighbours int) error {
 	// the steady load: the source's timestamps move, nothing is due
 	writes := c.MirrorWrites[2].Load()
 	start, cpu := time.Now(), cpuTime()
-	for range 5 {
-		for i := range neighbours {
-			m := mac(i)
-			if i == 1 {
-				m = "02:00:00:00:ff:ff"
-			}
-			if err := b.Learn("", ip(i), m, time.Now()); err != nil {
-				return err
-			}
+	// the writer updates by index, which scans the table: few are enough
+	n := min(neighbours, 20)
+	for i := range n {
+		m := mac(i)
+		if i == 1 {
+			m = "02:00:00:00:ff:ff"
+		}
+		if err := b.Learn("", ip(i), m, time.Now()); err != nil {
+			return err
 		}
 	}
-	b.add((cpuTime()-cpu).Seconds()/float64(5*neighbours)*1e6, "us", "", "mirror: CPU for a timestamp within the cooldown (with its writer)")
-	b.add(float64(c.MirrorWrites[2].Load()-writes), "rows", "0", "mirror: written for %d timestamps within the cooldown (%v)", 5*neighbours, time.Since(start).Round(time.Millisecond))
+	b.add((cpuTime()-cpu).Seconds()/float64(n)*1e3, "ms", "", "mirror: CPU for a timestamp within the cooldown (with its writer)")
+	b.add(float64(c.MirrorWrites[2].Load()-writes), "rows", "0", "mirror: written for %d timestamps within the cooldown (%v)", n, time.Since(start).Round(time.Millisecond))
 	b.memory("after the mirror", b.SB.PID())
 	return nil
 }
