@@ -6,8 +6,9 @@
 //	                       then its status: 3 + n writes
 //	key is free            created, whole, in one write
 //	key is learned         claimed, whoever held it: static, managed here
-//	key is static here of  claimed: the endpoint behind it is gone
-//	an endpoint not here
+//	key is static here of  claimed: nobody else will clear it up
+//	an endpoint that is
+//	gone or going
 //	key is static of       the holder stays. Condition Conflict, an Event; tried
 //	another endpoint       again when the holder goes
 //	endpoint goes          bindings deleted, then the finalizer: 2 + n writes

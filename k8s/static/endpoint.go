@@ -100,28 +100,25 @@ func (p *Planner) settled(e *source.Endpoint) bool {
 	if !e.Claims() || !ok || e.MAC.IsZero() || e.MAC == n.Gateway.MAC {
 		return true
 	}
-	f, ok := p.o.Source.FDB(desired.FDBKey{Network: e.Network, MAC: e.MAC})
-	if !ok || !f.Static {
+	k := source.Key{Kind: v1alpha1.KindFDBEntry, Network: e.Network, MAC: e.MAC}
+	f, ok := p.row(k)
+	if !ok || !f.owner.Static {
 		return false
 	}
-	if f.Endpoint.UID != e.UID {
-		return !p.takes(&f.Owner) // refused whole
+	if f.owner.Endpoint.UID != e.UID {
+		return !p.given(&f.owner, p.o.Source.Claimants(k)) // refused whole
 	}
 	for _, a := range e.Addresses {
 		if desired.AddressProblem(desired.Ref{}, "", a, &n) != nil {
 			continue
 		}
-		nb, ok := p.o.Source.Neighbor(desired.NeighborKey{Network: e.Network, IP: a})
-		if !ok || !nb.Static || nb.Endpoint.UID != e.UID && p.takes(&nb.Owner) {
+		k := source.Key{Kind: v1alpha1.KindNeighbor, Network: e.Network, IP: a}
+		nb, ok := p.row(k)
+		if !ok || !nb.owner.Static || nb.owner.Endpoint.UID != e.UID && p.given(&nb.owner, p.o.Source.Claimants(k)) {
 			return false
 		}
 	}
 	return true
-}
-
-// takes reports whether a static binding of another endpoint will be claimed.
-func (p *Planner) takes(o *desired.Owner) bool {
-	return p.ours(o) && !p.o.Source.Live(o.Endpoint.UID)
 }
 
 // conditions says Ready and Conflict by what is wrong.

@@ -143,7 +143,7 @@ func (p *Planner) binding(k source.Key) writer.Op {
 	claimants := p.o.Source.Claimants(k)
 	e := p.choose(k, claimants, &r, stored)
 	if e == nil {
-		if stored && p.ours(&r.owner) && !claims(claimants, r.owner.Endpoint.UID) {
+		if stored && p.given(&r.owner, claimants) {
 			return remove(k, &r.owner.Version)
 		}
 		return writer.Op{}
@@ -156,7 +156,7 @@ func (p *Planner) binding(k source.Key) writer.Op {
 		return p.create(k, e)
 	case !r.owner.Static, r.owner.Endpoint.UID == e.UID && p.differs(k, &r, e):
 		return claim(k, e, p.o.Node, &r.owner.Version)
-	case r.owner.Endpoint.UID != e.UID && p.ours(&r.owner) && !p.o.Source.Live(r.owner.Endpoint.UID):
+	case r.owner.Endpoint.UID != e.UID && p.given(&r.owner, claimants):
 		return claim(k, e, p.o.Node, &r.owner.Version)
 	}
 	return writer.Op{} // held as it should be, or by another
@@ -166,6 +166,12 @@ func (p *Planner) binding(k source.Key) writer.Op {
 // that nobody else will remove it.
 func (p *Planner) ours(o *desired.Owner) bool {
 	return o.Static && o.Node == p.o.Node && o.Endpoint.UID != ""
+}
+
+// given reports whether a static binding is managed here for an endpoint that
+// no longer claims it: one that is gone, is going, or has another address now.
+func (p *Planner) given(o *desired.Owner, claimants []source.Endpoint) bool {
+	return p.ours(o) && !claims(claimants, o.Endpoint.UID)
 }
 
 func claims(claimants []source.Endpoint, uid string) bool {
