@@ -198,7 +198,7 @@ type SocketState uint8
 // Socket states. Only SocketDown heals by itself.
 const (
 	SocketUp       SocketState = iota
-	SocketDown                 // the device is down; tried again every idleTick
+	SocketDown                 // the device is down; tried again at every tick of a sleep
 	SocketGone                 // the device is gone for good: remove the port
 	SocketPoisoned             // the tx ring's head can never be sent: make a new socket
 )

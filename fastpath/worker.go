@@ -81,6 +81,10 @@ const (
 	lookEvery = 50 * time.Microsecond
 	// idleTick bounds a sleep: neither link loss nor a device's end wakes epoll.
 	idleTick = 10 * time.Millisecond
+	// restTick takes its place once there was no frame for restAfter. Each
+	// tick also wakes the runtime's monitor thread, which costs as much again.
+	restTick  = 50 * time.Millisecond
+	restAfter = time.Second
 )
 
 // Values of seen that are no version.
@@ -120,8 +124,10 @@ func (w *worker) run(ready chan<- error) {
 			w.discover(0)
 		case now-idle < int64(spinFor):
 			w.discover(0)
+		case now-idle < int64(restAfter):
+			w.sleep(idleTick)
 		default:
-			w.sleep()
+			w.sleep(restTick)
 		}
 	}
 }
@@ -211,9 +217,9 @@ func (w *worker) activate(k *sock) {
 	w.active = append(w.active, k)
 }
 
-// sleep waits in epoll for at most idleTick. Everything others can leave for
+// sleep waits in epoll for at most tick. Everything others can leave for
 // this worker is looked at once more after sleeping is visible to them.
-func (w *worker) sleep() {
+func (w *worker) sleep(tick time.Duration) {
 	for _, k := range w.active {
 		w.watch(k)
 	}
@@ -223,7 +229,7 @@ func (w *worker) sleep() {
 		return
 	}
 	w.seen.Store(offline)
-	w.discover(int(idleTick / time.Millisecond))
+	w.discover(int(tick / time.Millisecond))
 	w.seen.Store(online)
 	for _, k := range w.socks {
 		if k != nil && k.state == SocketDown {
