@@ -205,10 +205,14 @@ func sourcePort() table.Port {
 	return table.Port{MAC: sourceMAC, Addresses: []netip.Addr{sourceIP}, Security: table.SecurityMACIP}
 }
 
-// picotLocal forwards from port to port.
-func picotLocal(pins string) func(wires) (forwarder, error) {
+// picotLocal forwards from port to port, both in one shard.
+func picotLocal(pins string) func(wires) (forwarder, error) { return picotSized(pins, 16) }
+
+// picotSized does so with an engine for so many ports. With more than one
+// shard of ports the two are in different ones.
+func picotSized(pins string, maxPorts int) func(wires) (forwarder, error) {
 	return func(w wires) (forwarder, error) {
-		n, err := newNode(pins, 16, nil)
+		n, err := newNode(pins, maxPorts, nil)
 		if err != nil {
 			return nil, err
 		}

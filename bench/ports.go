@@ -83,12 +83,12 @@ func benchPorts(ctx context.Context, s *session) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	a, err := s.build("picot alone", frames, frames.Stamp, picotLocal(s.pins))
+	a, err := s.build("picot alone", frames, frames.Stamp, picotSized(s.pins, s.idlePorts+16))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
-	s.setup("ports: two engines of one worker, one with %d idle ports (veth, XDP program, socket, table entry each) beside the busy two; memory is what engine and idle ports added, the veths themselves left out", s.idlePorts)
+	s.setup("ports: two engines of one worker, sized alike, so that the busy ports are in two shards and frames are copied between them; one with %d idle ports (veth, XDP program, socket, table entry each) beside the busy two; memory is what engine and idle ports added, the veths themselves left out", s.idlePorts)
 	bs, as, err := duel(ctx, s.Pairs, b, a, gen.Load{Duration: s.Duration})
 	if err != nil {
 		return err
