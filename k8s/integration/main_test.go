@@ -69,6 +69,8 @@ func resource(o runtime.Object) client.Resource {
 	return client.Resource{Name: v1alpha1.ResourceSRv6Nodes}
 }
 
+func listOptions() metav1.ListOptions { return metav1.ListOptions{} }
+
 func create(c *client.Client, o runtime.Object) error { return c.Create(ctx(), resource(o), o) }
 
 // server starts a server for one test.

@@ -207,6 +207,11 @@ func (r *rig) claim(t *testing.T) {
 		Status: &v1alpha1.FDBEntryStatus{ManagingNode: "node-b", Moves: 3, MovesSince: &now, LastObserved: &now, FrozenUntil: &now}}
 	f.Name, f.Labels = v1alpha1.FDBName(net, [6]byte{2, 0, 0, 0, 0, 1}), map[string]string{v1alpha1.NetworkLabel: net}
 	must(t, create(r.c, f))
+	yes := true
+	nb := &v1alpha1.Neighbor{TypeMeta: typeMeta("Neighbor"), Spec: v1alpha1.NeighborSpec{Network: v1alpha1.NetworkName(net), IP: "10.0.0.1", Source: "learned"},
+		Status: &v1alpha1.NeighborStatus{ManagingNode: "node-b", MAC: v1alpha1.MACAddress(mac(9)), Router: &yes, Moves: 2}}
+	nb.Name, nb.Labels = net+".10.0.0.1", map[string]string{v1alpha1.NetworkLabel: net}
+	must(t, create(r.c, nb))
 	r.a.countedWrites()
 	e := endpoint(unique("ep"), net, "node-a", mac(1), "10.0.0.1")
 	must(t, create(r.c, e))
@@ -216,8 +221,12 @@ func (r *rig) claim(t *testing.T) {
 	if got.Spec.Source != "static" || got.UID != f.UID || got.Status.ManagingNode != "node-a" || got.Status.Moves != 0 || got.Status.LastObserved != nil || got.Status.FrozenUntil != nil {
 		t.Errorf("claimed: %+v %+v", got.Spec, got.Status)
 	}
+	gotN := r.neighbor(t, net, "10.0.0.1")
+	if gotN.Spec.Source != "static" || gotN.UID != nb.UID || string(gotN.Status.MAC) != mac(1) || gotN.Status.ManagingNode != "node-a" || gotN.Status.Router != nil || gotN.Status.Moves != 0 {
+		t.Errorf("claimed: %+v %+v", gotN.Spec, gotN.Status)
+	}
 	w := r.a.countedWrites()
-	if w["patch fdbentries ok"] != 1 || w["create fdbentries ok"] != 0 {
+	if w["patch fdbentries ok"] != 1 || w["patch neighbors ok"] != 1 || w["create fdbentries ok"]+w["create neighbors ok"] != 0 {
 		t.Errorf("writes %v", w)
 	}
 	r.remove(t, e)
