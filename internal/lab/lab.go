@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,10 @@ type Options struct {
 	Dir      string    // for manifests, logs, sockets and the bpffs; default: a new one in os.TempDir
 	Log      io.Writer // what the lab does, a line each; nil: nowhere
 	Underlay Underlay
+	// Kubeconfig, if set, is an administrator's of an API server of this machine
+	// that has picot's CRDs: objects are written there instead of files, and the
+	// agents follow it. The lab leaves its objects behind.
+	Kubeconfig string
 }
 
 // Lab is one cluster.
@@ -40,6 +45,9 @@ type Lab struct {
 	tag      string
 	log      io.Writer
 	underlay Underlay
+	config   string          // Options.Kubeconfig
+	objects  *objects        // nil: files
+	relays   sync.WaitGroup  // of the nodes to the API server
 	life     context.Context // ends with the lab: commands in it end, too
 	end      context.CancelFunc
 
@@ -65,12 +73,18 @@ func New(ctx context.Context, o Options) (l *Lab, err error) {
 		log: o.Log, underlay: o.Underlay, networks: map[string]bool{},
 	}
 	l.life, l.end = context.WithCancel(ctx)
+	l.config = o.Kubeconfig
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
 			l = nil
 		}
 	}()
+	if l.config != "" {
+		if l.objects, err = newObjects(l.config); err != nil {
+			return l, err
+		}
+	}
 	if l.picot == "" {
 		if l.picot, err = os.Executable(); err != nil {
 			return l, fmt.Errorf("finding the picot binary: %w", err)
@@ -150,6 +164,7 @@ func (l *Lab) Close() error {
 			_ = n.Stop(ctx)
 		}
 	}
+	l.relays.Wait()
 	errs = append(errs, removeNetns(ctx, l.spaces))
 	l.spaces = nil
 	if l.mounted {

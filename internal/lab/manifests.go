@@ -11,8 +11,12 @@ import (
 // Manifests is the directory all agents of the lab read.
 func (l *Lab) Manifests() string { return filepath.Join(l.dir, "manifests") }
 
-// WriteManifest writes NAME.yaml, in one step: no agent sees half of it.
+// WriteManifest writes NAME.yaml, in one step: no agent sees half of it. With an
+// API server it creates the object, or changes its spec.
 func (l *Lab) WriteManifest(name, yaml string) error {
+	if l.objects != nil {
+		return l.objects.write(l.life, name, yaml)
+	}
 	path := filepath.Join(l.Manifests(), name+".yaml")
 	// Not in the watched directory: it is no manifest yet.
 	part := filepath.Join(l.dir, nodePrefix+name+".part")
@@ -25,8 +29,11 @@ func (l *Lab) WriteManifest(name, yaml string) error {
 	return nil
 }
 
-// RemoveManifest removes NAME.yaml, if it is there.
+// RemoveManifest removes NAME.yaml, or the object, if it is there.
 func (l *Lab) RemoveManifest(name string) error {
+	if l.objects != nil {
+		return l.objects.remove(l.life, name)
+	}
 	err := os.Remove(filepath.Join(l.Manifests(), name+".yaml"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

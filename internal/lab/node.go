@@ -24,6 +24,8 @@ type NodeOptions struct {
 	MTU     int      // of the uplink, both ends; default 1500
 	Args    []string // more arguments of the agent
 	Spec    string   // YAML of more fields of its SRv6Node's spec
+	// Kubeconfig of the agent, if the lab has an API server; default: the lab's.
+	Kubeconfig string
 	// NoAgent makes a plain Linux node, forwarding and with SRv6 enabled, whose
 	// locator the others know. Start refuses it.
 	NoAgent bool
@@ -79,6 +81,11 @@ func (n *Node) build(number int) error {
 	if o.NoAgent {
 		if err := l.sysctl(n.netns, "net.ipv6.conf.all.forwarding=1", "net.ipv6.conf.all.seg6_enabled=1",
 			"net.ipv6.conf."+UplinkDevice+".seg6_enabled=1"); err != nil {
+			return err
+		}
+	}
+	if l.objects != nil && !o.NoAgent {
+		if err := n.relay(l.objects.address); err != nil {
 			return err
 		}
 	}

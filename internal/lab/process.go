@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,9 +94,13 @@ func (n *Node) launch(ctx context.Context, more ...string) error {
 
 // Args are the agent's arguments.
 func (n *Node) Args() []string {
-	return append([]string{"agent", "--node-name", n.Name, "--uplink", UplinkDevice,
-		"--manifests", n.lab.Manifests(), "--bpffs", n.lab.BPFFS(), "--run-dir", n.RunDir(),
-		"--workers", fmt.Sprint(n.options.Workers)}, n.options.Args...)
+	from := []string{"--manifests", n.lab.Manifests()}
+	if n.lab.objects != nil {
+		from = []string{"--kubeconfig", cmp.Or(n.options.Kubeconfig, n.lab.config)}
+	}
+	return slices.Concat([]string{"agent", "--node-name", n.Name, "--uplink", UplinkDevice,
+		"--bpffs", n.lab.BPFFS(), "--run-dir", n.RunDir(),
+		"--workers", fmt.Sprint(n.options.Workers)}, from, n.options.Args)
 }
 
 // PID is the agent's process id, 0 if it does not run.
