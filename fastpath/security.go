@@ -52,22 +52,13 @@ func (w *Walk) secureResolution(p *table.Port, b []byte, l *packet.Layout) DropR
 }
 
 func secureIP(p *table.Port, ip packet.IP) DropReason {
-	if ip.IsUnspecified() || ip == linkLocal(p.MAC) {
-		return ReasonNone
-	}
-	for _, a := range p.Addresses {
-		if packet.IPFromAddr(a) == ip {
+	for _, own := range p.IPs {
+		if own == ip {
 			return ReasonNone
 		}
 	}
-	return ReasonSpoofedIP
-}
-
-// linkLocal is the address RFC 4291 appendix A makes from a MAC.
-func linkLocal(m packet.MAC) packet.IP {
-	v := m.Uint64()
-	return packet.IP{
-		Hi: 0xfe80 << 48,
-		Lo: (v>>24<<40 | 0xfffe<<24 | v&0xffffff) ^ 1<<57,
+	if ip.IsUnspecified() {
+		return ReasonNone
 	}
+	return ReasonSpoofedIP
 }

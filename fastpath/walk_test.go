@@ -434,3 +434,19 @@ func TestGatewayRewritesWhatItRoutes(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnLinkLocalIsFreeUnderPortSecurity holds the address that RFC 4291
+// appendix A makes of 02:00:00:00:00:0a.
+func TestOwnLinkLocalIsFreeUnderPortSecurity(t *testing.T) {
+	n := fullNode(t)
+	s := n.Snapshot()
+	w := NewWalk(16, Limits{})
+	macip := func(p *table.Port) { p.Security = table.SecurityMACIP }
+	mc, sol := solicited(ip6B)
+	for from, want := range map[string]Verdict{"fe80::ff:fe00:a": Answered, "fe80::ff:fe00:b": Dropped, "::": Answered} {
+		f := walk1(t, s, s.Ports[n.portA.Index()], w, walkCase{frame: nsFrame(t, mc, macA, addr(from), sol, ip6B), change: macip})
+		if f.Verdict != want {
+			t.Errorf("from %s: %v %v", from, f.Verdict, f.Reason)
+		}
+	}
+}

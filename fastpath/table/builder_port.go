@@ -3,6 +3,8 @@ package table
 import (
 	"fmt"
 	"slices"
+
+	"picot.dev/picot/internal/packet"
 )
 
 // portState is one place of the ports.
@@ -57,6 +59,11 @@ func (b *Builder) SetPort(c Port) error {
 	p := &b.ports[i]
 	old := p.network
 	c.Addresses = slices.Clone(c.Addresses)
+	c.IPs = make([]packet.IP, 0, len(c.Addresses)+1)
+	for _, a := range c.Addresses {
+		c.IPs = append(c.IPs, packet.IPFromAddr(a))
+	}
+	c.IPs = append(c.IPs, LinkLocal(c.MAC))
 	p.present, p.spec, p.network = true, c, n
 	b.portsDirty = true
 	if old == n {

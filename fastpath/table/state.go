@@ -24,6 +24,7 @@ type Port struct {
 	Net       NetIndex // filled by the Builder; 0 while the network is unknown
 	MAC       packet.MAC
 	Addresses []netip.Addr
+	IPs       []packet.IP // the Addresses and the link-local one of MAC; filled by the Builder
 	Segment   Segment
 	Security  PortSecurity
 	MTU       int // of the device, in bytes of IP
@@ -91,4 +92,13 @@ type NeighborEntry struct {
 	RouterKnown bool
 	Static      bool
 	Duplicate   bool
+}
+
+// LinkLocal is the address RFC 4291 appendix A makes from a MAC.
+func LinkLocal(m packet.MAC) packet.IP {
+	v := m.Uint64()
+	return packet.IP{
+		Hi: 0xfe80 << 48,
+		Lo: (v>>24<<40 | 0xfffe<<24 | v&0xffffff) ^ 1<<57,
+	}
 }
