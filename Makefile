@@ -4,7 +4,7 @@ GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 PACKAGES = ./...
 
-.PHONY: build test demo lint generate check-generated bench cover clean deps
+.PHONY: build test demo lint generate check-generated bench bench-gateway cover clean deps
 
 build:
 	$(GO) build -o bin/ ./cmd/...
@@ -31,6 +31,9 @@ check-generated: generate
 
 bench: deps build
 	bin/picot bench
+
+bench-gateway: deps
+	$(GO) run ./gateway/gwbench
 
 cover: deps
 	$(GO) test -coverprofile=cover.out ./...
