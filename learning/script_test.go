@@ -198,7 +198,7 @@ func (r *script) check(w []string) {
 	s := r.sim
 	switch w[0] {
 	case "fdb", "neigh":
-		k := Neighbor(r.net, packet.IP{})
+		var k Key
 		if w[0] == "fdb" {
 			k = FDB(r.net, mustMAC(r.t, w[1]))
 		} else {

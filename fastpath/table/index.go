@@ -187,13 +187,6 @@ func (d *dictionary[K]) remove(k K) {
 	s.slots[i] = slot[K]{}
 }
 
-// value returns the value of k, or 0.
-func (d *dictionary[K]) value(k K) uint64 {
-	h := d.hash(k)
-	s := d.dir[d.at(h)]
-	return s.slots[s.find(h, k)].val
-}
-
 // grow doubles the slots of s, the shard of hash h.
 func (d *dictionary[K]) grow(s *shard[K], h uint64) {
 	old := s.slots

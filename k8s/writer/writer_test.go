@@ -31,7 +31,6 @@ type world struct {
 	lazy   bool // the cache follows only when told
 	busy   map[int]bool
 	t      *testing.T
-	w      *Writer[int]
 }
 
 func newWorld(t *testing.T) *world {
