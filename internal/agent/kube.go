@@ -10,14 +10,24 @@ import (
 	"picot.dev/picot/internal/desired"
 	"picot.dev/picot/k8s/api/v1alpha1"
 	"picot.dev/picot/k8s/client"
+	"picot.dev/picot/k8s/elected"
+	"picot.dev/picot/k8s/lease"
 	"picot.dev/picot/k8s/source"
 	"picot.dev/picot/k8s/static"
 	"picot.dev/picot/k8s/writer"
 )
 
-// kube is the Kubernetes API as the source of what is desired, and this node's
-// static bindings in it.
+// The Lease by which agents elect the one that judges for all: deploy/rbac has it.
+const (
+	electionNamespace = "picot-system"
+	electionLease     = "picot-reclaimer"
+)
+
+// kube is the Kubernetes API as the source of what is desired, this node's
+// static bindings in it, and its part in the election.
 type kube struct {
+	api     *client.Client
+	elector *lease.Elector
 	source  *source.Source
 	planner *static.Planner
 	writer  *writer.Writer[source.Key]
@@ -40,7 +50,12 @@ func newKube(c *Config) (*kube, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	k := &kube{book: newBook(), log: c.Log, mayWrite: make(chan struct{})}
+	k := &kube{api: api, book: newBook(), log: c.Log, mayWrite: make(chan struct{})}
+	if k.elector, err = lease.New(lease.Options{
+		Config: config, Namespace: electionNamespace, Name: electionLease, Identity: c.NodeName, Log: c.Log,
+	}); err != nil {
+		return nil, err
+	}
 	if k.source, err = source.New(source.Options{
 		Client: api, Node: c.NodeName, Log: c.Log,
 		Changed: func(key source.Key) { k.planner.Changed(key) },
@@ -66,7 +81,8 @@ func (k *kube) run(ctx context.Context, tell func(update)) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { k.source.Run(ctx) })
-	writing := false
+	opened := false
+	here := map[desired.EndpointKey]string{} // networks of the endpoints here, until then
 	for {
 		select {
 		case <-ctx.Done():
@@ -74,7 +90,12 @@ func (k *kube) run(ctx context.Context, tell func(update)) {
 		case <-k.source.Changes():
 		}
 		delta, gates := k.source.Take()
-		u := update{delta: delta, open: gates.Open()}
+		opening := false
+		if !opened {
+			opening = allIn(here, &delta, &gates)
+			opened = opening
+		}
+		u := update{delta: delta, open: opened}
 		for _, list := range k.source.Problems() {
 			for _, p := range list {
 				u.problems = append(u.problems, p.Error())
@@ -82,18 +103,48 @@ func (k *kube) run(ctx context.Context, tell func(update)) {
 		}
 		slices.Sort(u.problems)
 		tell(u)
-		if gates.Open() && !writing {
-			writing = true
+		if opening {
 			k.planner.Resync()
-			group.Go(func() {
-				select {
-				case <-k.mayWrite:
-					k.writer.Run(ctx)
-				case <-ctx.Done():
-				}
-			})
+			group.Go(func() { k.write(ctx) })
 		}
 	}
+}
+
+// allIn reports whether everything was listed once, the bindings of each network
+// with an endpoint here included: without them an agent that forwards from its
+// checkpoint would forget every other node's stations for a moment.
+func allIn(here map[desired.EndpointKey]string, d *desired.Delta, g *source.Gates) bool {
+	for key, e := range d.Endpoints {
+		if delete(here, key); e != nil {
+			here[key] = e.Network
+		}
+	}
+	for _, network := range here {
+		if !g.Hosted[network] {
+			return false
+		}
+	}
+	return g.Open()
+}
+
+// write writes this node's bindings and, while it is elected, what is judged for
+// all, once no older agent of this node does.
+func (k *kube) write(ctx context.Context) {
+	select {
+	case <-k.mayWrite:
+	case <-ctx.Done():
+		return
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { k.writer.Run(ctx) })
+	group.Go(func() {
+		k.elector.Run(ctx, func(term context.Context) {
+			if err := elected.Run(term, elected.Options{Client: k.api, Log: k.log}); err != nil {
+				k.log.Error("elected, but cannot judge", "error", err)
+			}
+		})
+	})
 }
 
 // ported tells the writer what became of the ports. The loop calls it after an

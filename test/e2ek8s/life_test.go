@@ -23,7 +23,7 @@ func TestLifeOfEndpoints(t *testing.T) {
 		c.reaches(to, pods[0])
 	}
 	made := map[string]int{"patch networkendpoints": 4, "patch networkendpoints/status": 4, "create fdbentries": 4, "create neighbors": 8}
-	wantBindingWrites(t, c, "four endpoints", made)
+	wantWrites(t, "four endpoints", countWrites(c.writes(), ""), made)
 	for _, p := range pods {
 		wantWrites(t, "endpoint "+p.Name, countWrites(c.writes(), p.Name), map[string]int{"patch networkendpoints": 1, "patch networkendpoints/status": 1})
 	}
@@ -34,7 +34,7 @@ func TestLifeOfEndpoints(t *testing.T) {
 	c.wantImplied(20 * time.Second)
 	gone := map[string]int{"patch networkendpoints": 5, "delete fdbentries": 1, "delete neighbors": 2}
 	maps.Copy(made, gone)
-	wantBindingWrites(t, c, "four endpoints, one of them deleted", made)
+	wantWrites(t, "four endpoints, one of them deleted", countWrites(c.writes(), ""), made)
 	for _, n := range []*lab.Node{c.n1, c.n2} {
 		c.eventually(10*time.Second, n.Name+" to forget b", func() error {
 			got, err := c.tables(n)
@@ -58,12 +58,4 @@ func TestLifeOfEndpoints(t *testing.T) {
 	if out, err := pods[0].Run(within(t, 10*time.Second), "ping", "-c", "1", "-W", "1", b.IP4().String()); err == nil {
 		t.Errorf("a deleted pod answers:\n%s", out)
 	}
-}
-
-// wantBindingWrites compares what the agents wrote of endpoints and bindings.
-func wantBindingWrites(t *testing.T, c *cluster, what string, want map[string]int) {
-	t.Helper()
-	got := countWrites(c.writes(), "")
-	maps.DeleteFunc(got, func(k string, _ int) bool { return k == "patch networks/status" })
-	wantWrites(t, what, got, want)
 }

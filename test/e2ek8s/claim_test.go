@@ -1,0 +1,124 @@
+package e2ek8s
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"picot.dev/picot/internal/lab"
+	"picot.dev/picot/k8s/api/v1alpha1"
+	"picot.dev/picot/k8s/client"
+)
+
+func objectMeta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Labels: map[string]string{"picot.dev/network": "red"}}
+}
+
+// plant writes an FDBEntry and a Neighbor of red.
+func (c *cluster) plant(source v1alpha1.Source, node, mac, ip string) (uids [2]string) {
+	c.t.Helper()
+	ref := &v1alpha1.EndpointReference{Namespace: "default", Name: "elsewhere"}
+	f := &v1alpha1.FDBEntry{ObjectMeta: objectMeta(name("red", mac)), TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindFDBEntry},
+		Spec:   v1alpha1.FDBEntrySpec{Network: "red", MAC: v1alpha1.MACAddress(mac), Source: source},
+		Status: &v1alpha1.FDBEntryStatus{Endpoint: ref, ManagingNode: node}}
+	n := &v1alpha1.Neighbor{ObjectMeta: objectMeta(name("red", ip)), TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindNeighbor},
+		Spec:   v1alpha1.NeighborSpec{Network: "red", IP: v1alpha1.IPAddress(ip), Source: source},
+		Status: &v1alpha1.NeighborStatus{Endpoint: ref, ManagingNode: node, MAC: v1alpha1.MACAddress(mac)}}
+	must(c.t, c.api.Create(within(c.t, 10*time.Second), client.Resource{Name: v1alpha1.ResourceFDBEntries}, f))
+	must(c.t, c.api.Create(within(c.t, 10*time.Second), client.Resource{Name: v1alpha1.ResourceNeighbors}, n))
+	return [2]string{string(f.UID), string(n.UID)}
+}
+
+// TestStaticClaimsLearned: what another node learned under an endpoint's keys
+// becomes static and this node's, the same objects in one write each.
+func TestStaticClaimsLearned(t *testing.T) {
+	c := newCluster(t)
+	c.addRed()
+	uids := c.plant(v1alpha1.SourceLearned, "node2", "02:00:00:00:00:0a", "10.0.0.10")
+	pods := []*lab.Pod{c.addPod(c.n1, "a"), c.addPod(c.n2, "c")}
+	c.start(1)
+	for _, p := range pods {
+		c.wantReady(p)
+	}
+	// The Network owns what an agent creates; the planted ones had no owner.
+	want := c.implied()
+	for i := range want {
+		if k := want[i].Key; k == "02:00:00:00:00:0a" || k == "10.0.0.10" {
+			want[i].Owner = ""
+		}
+	}
+	c.eventually(20*time.Second, "the claimed bindings", func() error { return differ(c.stored(), want) })
+	_, fdb, neighbors := c.lists()
+	for _, f := range fdb {
+		if f.Spec.MAC == "02:00:00:00:00:0a" && string(f.UID) != uids[0] {
+			t.Errorf("FDBEntry %s was made anew", f.Name)
+		}
+	}
+	for _, n := range neighbors {
+		if n.Spec.IP == "10.0.0.10" && string(n.UID) != uids[1] {
+			t.Errorf("Neighbor %s was made anew", n.Name)
+		}
+	}
+	all := c.writes()
+	for _, key := range []string{"02:00:00:00:00:0a", "10.0.0.10"} {
+		object := name("red", key)
+		kind := "patch fdbentries"
+		if key == "10.0.0.10" {
+			kind = "patch neighbors"
+		}
+		wantWrites(t, object, countWrites(all, object), map[string]int{kind: 1})
+	}
+	c.reaches(pods[0], pods[1])
+	c.reaches(pods[1], pods[0])
+}
+
+// TestTwoStaticClaims: of two endpoints with one MAC the holder stays and goes
+// on; the other says why it does not, and takes over when the holder goes.
+func TestTwoStaticClaims(t *testing.T) {
+	c := newCluster(t)
+	pods := c.fourPods()
+	for _, p := range pods {
+		c.wantReady(p)
+	}
+	c.wantImplied(20 * time.Second)
+	a, d := pods[0], pods[3]
+	f := c.addPod(c.n2, "f", func(o *lab.PodOptions) { o.MAC = a.MAC })
+	refused := func() error {
+		e, err := c.endpoint("f")
+		if err != nil {
+			return err
+		}
+		conflict, ready := meta.FindStatusCondition(e.Status.Conditions, "Conflict"), meta.FindStatusCondition(e.Status.Conditions, "Ready")
+		if conflict == nil || conflict.Status != "True" || conflict.Message == "" || conflict.ObservedGeneration != e.Generation ||
+			ready == nil || ready.Status != "False" {
+			return fmt.Errorf("conditions %+v", e.Status.Conditions)
+		}
+		return nil
+	}
+	c.eventually(20*time.Second, "the loser to say so", refused)
+	held := 0
+	for _, b := range c.stored() {
+		if b.Key == a.MAC {
+			held++
+			if b.Endpoint.Name != "a" || b.Node != "node1" {
+				t.Errorf("the holder lost its MAC: %+v", b)
+			}
+		}
+		if b.Endpoint.Name == "f" {
+			t.Errorf("the loser holds %+v", b)
+		}
+	}
+	if held != 1 {
+		t.Errorf("%d entries of %s", held, a.MAC)
+	}
+	c.reaches(d, a)
+	must(t, c.DeletePod(within(t, 20*time.Second), a))
+	c.wantGone("a")
+	c.wantReady(f)
+	c.wantImplied(20 * time.Second)
+	c.reaches(pods[1], f)
+	c.reaches(d, f)
+}
