@@ -164,7 +164,7 @@ func child2(n *yaml.Node, step string) (key, value *yaml.Node) {
 	return key, resolveAlias(value)
 }
 
-// object takes one object of ours.
+// object takes one object of a kind that is read here.
 func (d *decoder) object(raw []byte, node *yaml.Node, line int, tm metav1.TypeMeta, namespace, name string) {
 	at := func(field string) int { return max(lineOf(node, field), line) }
 	k, ours := kinds()[tm.Kind]
@@ -175,16 +175,16 @@ func (d *decoder) object(raw []byte, node *yaml.Node, line int, tm metav1.TypeMe
 			ref.Namespace = metav1.NamespaceDefault
 		}
 	}
-	if tm.APIVersion != v1alpha1.APIVersion {
+	if !k.readAs(tm.Kind, tm.APIVersion) {
 		d.c.refused[ref] = true
 		d.fail(at("apiVersion"), desired.Problem{
 			Object: ref, Field: "apiVersion", Reason: fmt.Sprintf("%q is not read here", tm.APIVersion),
-			Mend: "write " + v1alpha1.APIVersion + ", or move the object out of this directory", Is: desired.ErrUnknown,
+			Mend: "write " + k.api(tm.Kind) + ", or move the object out of this directory", Is: desired.ErrUnknown,
 		})
 		return
 	}
 	if !ours {
-		d.unreadable(at("kind"), "write Network, NetworkEndpoint, FDBEntry, Neighbor or SRv6Node", "kind: %q is not known", tm.Kind)
+		d.unreadable(at("kind"), "write Network, NetworkEndpoint, FDBEntry, Neighbor or SRv6Node (for the gateway also Node, UplinkState)", "kind: %q is not known", tm.Kind)
 		return
 	}
 	if name == "" {

@@ -18,6 +18,10 @@
 //   - a directory that is gone, or a file that cannot be read, takes nothing
 //     with it. A file that is deleted does.
 //
+// Two kinds are not ours and are read for the gateway: core v1 Node and
+// ovn-kubernetes' UplinkState, as kubectl get -o yaml gives them. Of these only
+// what is used is checked; all other fields may stand.
+//
 // [Load] reads once. [Watch] follows the directory by fsnotify, and by looking
 // now and then for what inotify does not report (network file systems, targets
 // of symbolic links). Both are free of global state; everything they hand out

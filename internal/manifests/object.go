@@ -1,9 +1,13 @@
 package manifests
 
 import (
+	"errors"
+
 	"go.yaml.in/yaml/v3"
 
+	"picot.dev/picot/gateway/static"
 	"picot.dev/picot/internal/desired"
+	"picot.dev/picot/internal/ovnkube"
 	"picot.dev/picot/k8s/api/v1alpha1"
 )
 
@@ -20,6 +24,8 @@ type object struct {
 	endpoint *desired.Endpoint
 	fdb      *desired.FDBEntry
 	neighbor *desired.Neighbor
+	ovnNode  *static.Node
+	uplink   *static.Uplink
 }
 
 // line is where field stands.
@@ -28,6 +34,7 @@ func (o *object) line(field string) int { return max(lineOf(o.node, field), o.po
 // kind is how one kind is read.
 type kind struct {
 	namespaced bool
+	foreign    bool // not of our API group: read for what the gateway needs of it
 	parse      func(raw []byte, ref desired.Ref, o *object) []desired.Problem
 }
 
@@ -38,6 +45,8 @@ func kinds() map[string]kind {
 		v1alpha1.KindSRv6Node:        {parse: parseNode},
 		v1alpha1.KindFDBEntry:        {parse: parseFDB},
 		v1alpha1.KindNeighbor:        {parse: parseNeighbor},
+		ovnkube.KindNode:             {parse: parseOVNNode, foreign: true},
+		ovnkube.KindUplinkState:      {parse: parseUplink, foreign: true},
 	}
 }
 
@@ -100,4 +109,54 @@ func parseNeighbor(raw []byte, ref desired.Ref, o *object) []desired.Problem {
 	}
 	o.neighbor = &v
 	return p
+}
+
+func parseOVNNode(raw []byte, ref desired.Ref, o *object) []desired.Problem {
+	v, err := ovnkube.ParseNode(raw)
+	if err == nil {
+		err = ovnkube.CheckNode(v)
+	}
+	o.ovnNode = &v
+	return foreignProblem(ref, err)
+}
+
+func parseUplink(raw []byte, ref desired.Ref, o *object) []desired.Problem {
+	v, err := ovnkube.ParseUplink(raw)
+	o.uplink = &v
+	return foreignProblem(ref, err)
+}
+
+// foreignProblem says which field of an object that is not ours cannot be taken.
+func foreignProblem(ref desired.Ref, err error) []desired.Problem {
+	if err == nil {
+		return nil
+	}
+	p := desired.Problem{Object: ref, Reason: err.Error(), Mend: "write it as the cluster has it", Is: desired.ErrInvalid}
+	var f *ovnkube.FieldError
+	if errors.As(err, &f) {
+		p.Field, p.Reason = f.Field, f.Err.Error()
+	}
+	return []desired.Problem{p}
+}
+
+// readAs reports whether objects of this kind are read in this apiVersion.
+func (k kind) readAs(kind, apiVersion string) bool {
+	switch {
+	case !k.foreign:
+		return apiVersion == v1alpha1.APIVersion
+	case kind == ovnkube.KindNode:
+		return apiVersion == ovnkube.NodeAPI
+	}
+	return ovnkube.IsUplinkAPI(apiVersion)
+}
+
+// api is the apiVersion to write.
+func (k kind) api(kind string) string {
+	switch {
+	case !k.foreign:
+		return v1alpha1.APIVersion
+	case kind == ovnkube.KindNode:
+		return ovnkube.NodeAPI
+	}
+	return ovnkube.UplinkGroup + "/VERSION"
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"picot.dev/picot/gateway/static"
 	"picot.dev/picot/internal/desired"
 )
 
@@ -23,6 +24,9 @@ const maxFile = 64 << 20
 type State struct {
 	desired.State
 	Positions map[desired.Ref]Position
+	// What the gateway asks of a cluster; the data plane has no use for it.
+	OVNNodes   []static.Node
+	OVNUplinks []static.Uplink
 }
 
 // At says where an object stands, as file:line, for whoever finds fault with it
@@ -222,6 +226,7 @@ func resolve(objects map[desired.Ref]*object, held desired.State) (State, []desi
 		return cmp.Or(strings.Compare(a.pos.File, b.pos.File), a.index-b.index, strings.Compare(a.ref.String(), b.ref.String()))
 	})
 	var c desired.Candidates
+	state := State{Positions: make(map[desired.Ref]Position, len(objects))}
 	for _, o := range order {
 		switch {
 		case o.network != nil:
@@ -234,9 +239,12 @@ func resolve(objects map[desired.Ref]*object, held desired.State) (State, []desi
 			c.FDB = append(c.FDB, *o.fdb)
 		case o.neighbor != nil:
 			c.Neighbors = append(c.Neighbors, *o.neighbor)
+		case o.ovnNode != nil:
+			state.OVNNodes = append(state.OVNNodes, *o.ovnNode)
+		case o.uplink != nil:
+			state.OVNUplinks = append(state.OVNUplinks, *o.uplink)
 		}
 	}
-	state := State{Positions: make(map[desired.Ref]Position, len(objects))}
 	for ref, o := range objects {
 		state.Positions[ref] = o.pos
 	}
