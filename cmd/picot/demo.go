@@ -21,6 +21,7 @@ var errDemo = errors.New("not every check held")
 
 func demoCommand() *cobra.Command {
 	var keep, down, asJSON, verbose bool
+	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show it on this machine: two nodes, eight pods, two networks",
@@ -38,21 +39,25 @@ The exit status says whether every check held. Needs root.`,
 			if down {
 				return demo.Down(cmd.Context(), cmd.OutOrStdout())
 			}
-			return runDemo(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), keep, asJSON, verbose)
+			return runDemo(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), kubeconfig, keep, asJSON, verbose)
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&keep, "keep", false, "leave the cluster up and say how to look inside")
+	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of an API server of this machine with picot's CRDs: the objects come from there (default: from manifests)")
 	f.BoolVar(&down, "down", false, "take the clusters down that --keep left up")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object, and nothing else, on stdout")
 	f.BoolVarP(&verbose, "verbose", "v", false, "say on stderr what is made")
 	cmd.MarkFlagsMutuallyExclusive("down", "keep")
+	// A kept lab outlives this process, which carries the way to the server.
+	cmd.MarkFlagsMutuallyExclusive("keep", "kubeconfig")
+	cmd.MarkFlagsMutuallyExclusive("down", "kubeconfig")
 	cmd.MarkFlagsMutuallyExclusive("down", "json")
 	return cmd
 }
 
-func runDemo(ctx context.Context, out, errOut io.Writer, keep, asJSON, verbose bool) error {
-	o := demo.Options{Keep: keep}
+func runDemo(ctx context.Context, out, errOut io.Writer, kubeconfig string, keep, asJSON, verbose bool) error {
+	o := demo.Options{Keep: keep, Kubeconfig: kubeconfig}
 	if verbose {
 		o.Log = errOut
 	}

@@ -16,6 +16,9 @@ type Options struct {
 	Tell  func(Check) // each check as it ends; may be nil
 	Log   io.Writer   // what the lab makes; nil: nowhere
 	Keep  bool        // leave the cluster up
+	// Kubeconfig, if set, is of an API server of this machine that has picot's
+	// CRDs: the objects are written there and the agents follow it.
+	Kubeconfig string
 }
 
 // Run builds the cluster, checks it and takes it down, also after a failure and
@@ -25,7 +28,7 @@ func Run(ctx context.Context, o Options) (r Result, kept *Cluster, err error) {
 	if err := MissingTools(); err != nil {
 		return r, nil, err
 	}
-	l, err := lab.New(ctx, lab.Options{Picot: o.Picot, Log: o.Log})
+	l, err := lab.New(ctx, lab.Options{Picot: o.Picot, Log: o.Log, Kubeconfig: o.Kubeconfig})
 	if err != nil {
 		return r, nil, err
 	}
