@@ -4,7 +4,7 @@ GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 PACKAGES = ./...
 
-.PHONY: build test demo lint generate check-generated bench bench-gateway cover clean deps
+.PHONY: build test demo demo-k8s lint generate check-generated bench bench-gateway cover clean deps
 
 build:
 	$(GO) build -o bin/ ./cmd/...
@@ -17,6 +17,10 @@ test: deps
 
 demo: deps build
 	bin/picot demo
+
+# The same with a real kube-apiserver, and what kubectl sees of it.
+demo-k8s: deps build
+	scripts/demo-k8s
 
 lint:
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
