@@ -232,17 +232,18 @@ func (e *Engine) connect() error {
 	return nil
 }
 
-// Start starts the workers.
+// Start starts the workers, or none: if one cannot run, those that could are
+// ended before it returns.
 func (e *Engine) Start() error {
-	ready := make(chan error, len(e.workers))
+	ready := make([]chan error, len(e.workers))
 	ended := make(chan struct{}, len(e.workers))
-	for _, w := range e.workers {
+	for i, w := range e.workers {
+		ready[i] = make(chan error, 1)
 		go func() {
-			w.run(ready)
+			w.run(ready[i])
 			ended <- struct{}{}
 		}()
 	}
-	e.started = true
 	go func() {
 		for range e.workers {
 			<-ended
@@ -250,11 +251,22 @@ func (e *Engine) Start() error {
 		close(e.ended)
 	}()
 	var err error
-	for i := range e.workers {
-		if werr := <-ready; werr != nil {
+	var running []*worker
+	for i, w := range e.workers {
+		if werr := <-ready[i]; werr != nil {
 			err = errors.Join(err, fmt.Errorf("worker %d: %w", i, werr))
+			continue
 		}
+		running = append(running, w)
 	}
+	if err == nil {
+		e.started = true
+		return nil
+	}
+	for _, w := range running {
+		w.do(func() { w.stop = true })
+	}
+	<-e.ended
 	return err
 }
 

@@ -1,6 +1,7 @@
 package fastpath
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -101,7 +102,7 @@ func (w *worker) run(ready chan<- error) {
 		var set unix.CPUSet
 		set.Set(w.cpu)
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			ready <- err
+			ready <- fmt.Errorf("binding it to CPU %d: %w: name a CPU this process may run on", w.cpu, err)
 			return
 		}
 	}
