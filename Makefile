@@ -45,3 +45,9 @@ cover: deps
 
 clean:
 	rm -rf bin cover.out
+
+# 100 k FDB entries and 200 k Neighbors with 4,000 further watches open; the
+# server takes about 5 GB.
+.PHONY: bench-k8s
+bench-k8s: deps
+	PICOT_SCALE=100000 PICOT_WATCHES=4000 $(GO) test ./k8s/integration -run TestScale -v -timeout 90m
