@@ -11,9 +11,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"picot.dev/picot/internal/status"
 )
@@ -21,13 +23,26 @@ import (
 // ErrNoAgent is wrapped by the error of a question nobody answers.
 var ErrNoAgent = errors.New("no agent answers")
 
+// answerIn bounds an answer: more than the five seconds an agent gives its own
+// loop, so that one whose loop hangs still says so.
+const answerIn = 10 * time.Second
+
 // Socket is the control socket of the agent with that --run-dir.
 func Socket(runDir string) string { return filepath.Join(runDir, "picot.sock") }
+
+// errSilent is the end of the wait for an agent that is there and says nothing.
+var errSilent = errors.New("it takes the question and does not answer: see whether it is stopped, or start it anew")
 
 // Get asks the agent with that --run-dir for a path, such as /status, and
 // returns the body of its answer.
 func Get(ctx context.Context, runDir, path string) ([]byte, error) {
+	return get(ctx, runDir, path, answerIn)
+}
+
+func get(ctx context.Context, runDir, path string, wait time.Duration) ([]byte, error) {
 	socket := Socket(runDir)
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, errSilent)
+	defer cancel()
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -44,14 +59,29 @@ func Get(ctx context.Context, runDir, path string) ([]byte, error) {
 		return nil, fmt.Errorf("%w at %s: start one, or give its --run-dir", ErrNoAgent, socket)
 	}
 	if err != nil {
-		return nil, err
+		return nil, told(ctx, socket, err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("agent at %s: %s", socket, strings.TrimSpace(string(body)))
+	if err != nil {
+		return nil, told(ctx, socket, err)
 	}
-	return body, err
+	if res.StatusCode != http.StatusOK {
+		return body, fmt.Errorf("agent at %s: %s", socket, strings.TrimSpace(string(body)))
+	}
+	return body, nil
+}
+
+// told names the agent that was asked, and what kept it from answering.
+func told(ctx context.Context, socket string, err error) error {
+	if errors.Is(context.Cause(ctx), errSilent) {
+		err = errSilent
+	}
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		err = asked.Err // its text names a made-up address
+	}
+	return fmt.Errorf("agent at %s: %w", socket, err)
 }
 
 // Status asks for everything the agent tells about itself.
