@@ -18,7 +18,7 @@ var (
 	// ErrNotBPFFS: PinDir is not in a bpffs. See [EnsureBPFFS].
 	ErrNotBPFFS = errors.New("not in a bpffs; mount one there first")
 	// ErrMountNamespace: a bpffs mounted here would go with this process.
-	ErrMountNamespace = errors.New("this mount namespace is not that of process 1, and the mount may end with it; mount the bpffs outside first")
+	ErrMountNamespace = errors.New("this mount namespace is not that of process 1, and the mount may end with it; enter the network namespace alone (nsenter --net=, not ip netns exec), or mount a bpffs outside first, on a directory not below /sys")
 )
 
 var errClosed = errors.New("closed")
