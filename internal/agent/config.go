@@ -89,6 +89,8 @@ func (c *Config) Validate() error {
 	}
 	if c.CPUs != nil && len(c.CPUs) != c.Workers {
 		bad("--cpus", "%d CPUs for %d workers: name one for each", len(c.CPUs), c.Workers)
+	} else if err := tryCPUs(c.CPUs); err != nil {
+		bad("--cpus", "%v", err)
 	}
 	if c.MaxPorts == 0 {
 		c.MaxPorts = 256
