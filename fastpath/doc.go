@@ -4,12 +4,12 @@
 // The way of a frame, one file a step:
 //
 //	AF_XDP rx ring ─ batch.go ──┬─ workload port ─ walkport.go ─┬─ ARP/NDP ──── resolve.go ── Answered, Dropped
-//	                            │                               ├─ group ────── group.go ──── Dropped, by kind
+//	                            │                               ├─ group ────── resolve.go ── Dropped, by kind
 //	                            │                               ├─ gateway MAC ─ gateway.go ─ routed, then as unicast
 //	                            │                               └─ unicast ──── deliver.go ── Local, Remote, Dropped
 //	                            └─ uplink ──────── walkuplink.go ─ decap ─────── deliver.go ── Local, Dropped
 //
-//	verdict ─ emit.go ─┬─ socket of this worker ──────────── tx ring, kick (socket.go)
+//	verdict ─ emit.go ─┬─ socket of this worker ──────────── tx ring, kick (sock.go)
 //	                   └─ socket of another worker ─ handoff.go ─ its worker: tx ring, frame comes home
 //
 // Promise: every frame received ends in exactly one Verdict, and a Dropped one
@@ -22,9 +22,9 @@
 //
 // Who may call what: Engine's methods are for one control goroutine. All that
 // a Worker holds belongs to its own locked thread; others reach it by commands
-// (command.go), hand-off rings and the published table.Snapshot only. Counters
+// (worker.go), hand-off rings and the published table.Snapshot only. Counters
 // may be read from anywhere.
 //
 // The walk itself (Walk) is pure: frames, a snapshot and the time in, verdicts
-// out. The same code serves the workers, "picot trace" and the benchmarks.
+// out. The same code serves the workers, the tests and the benchmarks.
 package fastpath

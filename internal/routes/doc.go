@@ -13,7 +13,7 @@
 //	71: from all fwmark MARK lookup 28777       locators via nextHop; our own: unreachable
 //	72: from all fwmark MARK lookup main        FRR's or static routes
 //
-// Only picot's own lookups (and doctor's pings) carry the mark. What the host
+// Only picot's own lookups carry the mark. What the host
 // sends or routes for a pod does not, so a locator cannot be reached by forging
 // packets: the sender hears "no route". Rules and routes of others are never
 // touched; owned.go says what is ours.
