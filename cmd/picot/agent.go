@@ -16,6 +16,7 @@ func agentCommand() *cobra.Command {
 	var c agent.Config
 	c.Owner = routes.DefaultOwner()
 	level := "info"
+	var g *gatewayFlags
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run this node's agent until SIGTERM",
@@ -26,10 +27,14 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var l slog.Level
-			if err := l.UnmarshalText([]byte(level)); err != nil {
+			err := l.UnmarshalText([]byte(level))
+			if err != nil {
 				return fmt.Errorf("--log-level %q: give debug, info, warn or error", level)
 			}
 			c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+			if c.Gateway, err = g.configIfOn(c.NodeName); err != nil {
+				return err
+			}
 			a, err := agent.New(c)
 			if err != nil {
 				return err
@@ -39,6 +44,8 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 	}
 	f := cmd.Flags()
 	placeFlags(cmd, &c)
+	g = addGatewayFlags(cmd)
+	g.addSwitch(cmd, "keep the neighbour bindings of this node's OVN gateway routers; see docs/gateway.md")
 	f.StringSliceVar(&c.Uplinks, "uplink", nil, "devices toward the other nodes, `DEV[,DEV]`")
 	f.StringVar(&c.Manifests, "manifests", "", "directory of the manifests that say what to carry")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the API server that says what to carry")

@@ -27,6 +27,7 @@ var views = []struct {
 	{"drops", "dropped frames by port and reason", "/status", printDrops},
 	{"workers", "worker threads and where the frames are", "/status", printWorkers},
 	{"nodes", "other nodes and the ways to them", "/status", printNodes},
+	{"gateway", "gateway routers, their bindings and databases", "/gateway", printGateway},
 	{"status", "whether the agent is ready, and what is wrong", "/status", printStatus},
 }
 
@@ -179,6 +180,9 @@ func printStatus(w io.Writer, body []byte) error {
 	}
 	fmt.Fprintf(w, "node\t%s\nlocator\t%s\nready\t%t\nsnapshot\t%d\nfdb\t%d\nneighbors\t%d\n",
 		s.Node, s.Locator, s.Ready, s.Snapshot, s.FDBSize, s.Neighbors)
+	if s.GatewayReady != nil {
+		fmt.Fprintf(w, "gateway ready\t%t\n", *s.GatewayReady)
+	}
 	for _, x := range s.Waiting {
 		fmt.Fprintf(w, "waits for\t%s\n", x)
 	}

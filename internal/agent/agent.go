@@ -42,7 +42,8 @@ type Agent struct {
 	sweepSaid          string   // what kept the last sweep from its end
 	problems           []string // of the objects
 
-	kube       *kube // nil: manifests
+	kube       *kube        // nil: manifests
+	gateway    *gatewayPart // nil: off
 	checkpoint *checkpoint
 
 	older      *takeover     // an agent to take over from; nil: a cold start
@@ -179,6 +180,10 @@ func assemble(c Config, queues []int, key packet.HashKey) (*Agent, error) {
 	for i, name := range c.Uplinks {
 		a.ups.all = append(a.ups.all, &uplink{name: name, number: i})
 	}
+	if a.gateway, err = newGateway(&a.config); err != nil {
+		kernel.Close()
+		return nil, err
+	}
 	if !c.fromManifests() {
 		if a.kube, err = newKube(&a.config); err != nil {
 			kernel.Close()
@@ -208,7 +213,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		err = a.begin(ctx)
 	}
 	var stops []func()
-	for _, serve := range []func(context.Context) (func(), error){a.serve, a.serveMetrics, a.serveTakeover} {
+	for _, serve := range []func(context.Context) (func(), error){a.serve, a.serveMetrics, a.serveTakeover, a.startGateway} {
 		if err != nil {
 			break
 		}

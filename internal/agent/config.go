@@ -12,6 +12,7 @@ import (
 
 	"picot.dev/picot/fastpath"
 	"picot.dev/picot/fastpath/srv6"
+	"picot.dev/picot/gateway"
 	"picot.dev/picot/internal/routes"
 )
 
@@ -37,7 +38,9 @@ type Config struct {
 	Limits       fastpath.Limits
 	Takeover     Takeover
 	Owner        routes.Owner
-	Log          *slog.Logger
+	// Gateway switches the gateway on; its Node and Log are set here.
+	Gateway *gateway.Config
+	Log     *slog.Logger
 }
 
 // Takeover says when to take a living agent's place.
@@ -115,6 +118,14 @@ func (c *Config) Validate() error {
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
+	}
+	if c.Gateway != nil {
+		own := *c.Gateway
+		own.Node, own.Log = c.NodeName, c.Log.With("part", "gateway")
+		if err := own.Validate(); err != nil {
+			bad("--gateway", "%v", err)
+		}
+		c.Gateway = &own
 	}
 	return errors.Join(errs...)
 }

@@ -17,6 +17,7 @@ import (
 // serve answers on the control socket: HTTP with JSON bodies.
 //
 //	/status /fdb /neighbors   what "picot show" prints
+//	/gateway /gateway/flows   what "picot show gateway" and "picot gateway flows" print
 //	/livez /readyz            200, or 503 with the reasons
 func (a *Agent) serve(ctx context.Context) (stop func(), err error) {
 	path := a.config.ControlPath()
@@ -59,6 +60,7 @@ func (a *Agent) handler() http.Handler {
 			reply(w, http.StatusOK, neighborStatus(s))
 		}
 	})
+	a.gateway.handle(mux)
 	a.health(mux)
 	return mux
 }

@@ -113,6 +113,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.fdb, float64(s.FDBSize))
 	gauge(m.neighbors, float64(s.Neighbors))
 	gauge(m.problems, float64(len(s.Problems)))
+	m.agent.gateway.collect(ch)
 }
 
 func number(b bool) float64 {

@@ -68,11 +68,14 @@ func (a *Agent) follow(ctx context.Context) error {
 	last := desired.NewState()
 	return manifests.Watch(ctx, a.config.Manifests, func(s manifests.State, errs []manifests.Error) {
 		// A directory that could not be listed yet has said nothing at all.
-		u := update{delta: desired.Diff(last, s.State), open: true, places: s.Positions}
+		u := update{delta: desired.Diff(last, s.State), places: s.Positions}
+		listed := true
 		for _, e := range errs {
 			u.problems = append(u.problems, e.Error())
-			u.open = u.open && e.File != a.config.Manifests
+			listed = listed && e.File != a.config.Manifests
 		}
+		u.open = listed
+		a.gateway.fromManifests(s, listed)
 		last = s.State
 		send(ctx, a.desired, u)
 	})

@@ -74,9 +74,10 @@ func (a *Agent) status(countFrames bool) status.Status {
 	for _, text := range a.nodes.narrow {
 		s.Problems = append(s.Problems, text)
 	}
-	slices.Sort(s.Problems)
 	s.Waiting = a.waiting()
 	s.Ready = len(s.Waiting) == 0
+	a.gatewayStatus(&s)
+	slices.Sort(s.Problems)
 	return s
 }
 

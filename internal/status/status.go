@@ -9,7 +9,7 @@ type Status struct {
 	Node      string   `json:"node"`
 	Locator   string   `json:"locator,omitempty"`
 	Ready     bool     `json:"ready"`
-	Waiting   []string `json:"waiting,omitempty"` // what keeps it from being ready
+	Waiting   []string `json:"waiting,omitempty"` // what keeps it, or the gateway ("gateway: ..."), from being ready
 	Problems  []string `json:"problems,omitempty"`
 	Snapshot  uint64   `json:"snapshot"`
 	Applies   uint64   `json:"applies"`
@@ -20,6 +20,8 @@ type Status struct {
 	Frames    Frames   `json:"frames"`
 	FDBSize   int      `json:"fdbSize"`
 	Neighbors int      `json:"neighbors"`
+	// GatewayReady is the gateway's own readiness; absent where it is off. Ready is the data path's.
+	GatewayReady *bool `json:"gatewayReady,omitempty"`
 }
 
 // Traffic is the counters of a port.
