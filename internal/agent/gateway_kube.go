@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -32,8 +33,9 @@ const lookAgain = time.Minute
 
 // clusterNodes follows the Nodes and UplinkStates of the API.
 type clusterNodes struct {
-	agent *Agent
-	api   dynamic.Interface
+	api  dynamic.Interface
+	tell func(in gateway.Inputs, waiting string)
+	log  *slog.Logger
 
 	mu      sync.Mutex
 	nodes   map[string]static.Node   // by object name
@@ -41,10 +43,14 @@ type clusterNodes struct {
 	waiting [2]string                // of nodes and of uplinks; "": listed once
 }
 
+func newClusterNodes(tell func(gateway.Inputs, string), log *slog.Logger) *clusterNodes {
+	return &clusterNodes{tell: tell, log: log, nodes: map[string]static.Node{}, uplinks: map[string]static.Uplink{},
+		waiting: [2]string{"nodes: not listed yet", "uplink states: not listed yet"}}
+}
+
 // followNodes feeds the gateway from the API until ctx ends.
 func (a *Agent) followNodes(ctx context.Context) {
-	c := &clusterNodes{agent: a, nodes: map[string]static.Node{}, uplinks: map[string]static.Uplink{},
-		waiting: [2]string{"nodes: not listed yet", "uplink states: not listed yet"}}
+	c := newClusterNodes(a.gateway.set, a.log)
 	config, err := client.Config(a.config.Kubeconfig)
 	if err == nil {
 		c.api, err = dynamic.NewForConfig(config)
@@ -53,6 +59,11 @@ func (a *Agent) followNodes(ctx context.Context) {
 		c.change(func() { c.waiting[0] = "nodes: " + err.Error() })
 		return
 	}
+	c.run(ctx)
+}
+
+// run follows both kinds until ctx ends.
+func (c *clusterNodes) run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() {
@@ -148,7 +159,7 @@ func (c *clusterNodes) follow(ctx context.Context, r schema.GroupVersionResource
 			return c.api.Resource(r).Watch(ctx, o)
 		},
 	}
-	logger := logr.FromSlogHandler(c.agent.log.Handler())
+	logger := logr.FromSlogHandler(c.log.Handler())
 	ref := cache.NewReflectorWithOptions(lw, &unstructured.Unstructured{}, to, cache.ReflectorOptions{Logger: &logger, Name: r.Resource})
 	ref.RunWithContext(klog.NewContext(ctx, logger))
 }
@@ -169,7 +180,7 @@ func (c *clusterNodes) change(f func()) {
 	if waiting == "" {
 		waiting = c.waiting[1]
 	}
-	c.agent.gateway.set(in, waiting)
+	c.tell(in, waiting)
 }
 
 // followed is a reflector's store that keeps only what the gateway reads. An
@@ -215,7 +226,7 @@ func (f *followed) take(o *unstructured.Unstructured, gone bool) {
 	}
 	raw, err := json.Marshal(o.Object)
 	if err = errors.Join(err, f.set(o.GetName(), raw)); err != nil {
-		f.c.agent.log.Warn("object refused, its last good state stays", "object", o.GetKind()+" "+o.GetName(), "error", err)
+		f.c.log.Warn("object refused, its last good state stays", "object", o.GetKind()+" "+o.GetName(), "error", err)
 	}
 }
 
