@@ -3,6 +3,7 @@ package e2egateway
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,12 @@ func TestAgentRunsTheGateway(t *testing.T) {
 
 	before := s.rows()
 	s.kill()
+	gatewayArgs := slices.DeleteFunc(slices.Clone(s.args), func(a string) bool {
+		return !strings.HasPrefix(a, "--gateway-") && !strings.HasSuffix(a, "-flood") && !strings.HasSuffix(a, "-segmentation") && !strings.HasPrefix(a, "--node-name")
+	})
+	if once := s.Run(s.picot, append([]string{"gateway", "flows", "--bridge", "br-ex", "--run-dir", s.runDir}, gatewayArgs...)...); once != asked {
+		t.Errorf("without an agent other flows are printed:\n%s\nwith one:\n%s", once, asked)
+	}
 	s.start()
 	s.ready()
 	if after := s.rows(); after != before {
@@ -113,4 +120,13 @@ func TestAgentRunsTheGateway(t *testing.T) {
 		return nil
 	})
 	ping("without the southbound database")
+
+	s.kill()
+	place := slices.DeleteFunc(slices.Clone(s.args), func(a string) bool {
+		return !strings.HasPrefix(a, "--run-dir") && !strings.HasPrefix(a, "--bpffs")
+	})
+	s.Run("ip", slices.Concat([]string{"netns", "exec", s.NodeNS(), s.picot, "cleanup", "--gateway"}, gatewayArgs, place)...)
+	if n := steering(); n != 0 {
+		t.Errorf("%d steering flows after picot cleanup --gateway", n)
+	}
 }
