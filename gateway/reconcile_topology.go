@@ -211,6 +211,7 @@ func (t *topologist) apply(ctx context.Context, br string, in flows.Input, perio
 	if err := in.Validate(); err != nil {
 		return err
 	}
+	d.driver.SetHost(flows.Host(in))
 	done, err := d.driver.Apply(ctx, flows.Render(in), flows.NoFlood(in))
 	t.c.count(done)
 	if err != nil {
@@ -234,6 +235,7 @@ func (t *topologist) clean(ctx context.Context, br string) error {
 	if d.applied && d.input.Bridge == "" {
 		return nil
 	}
+	d.driver.SetHost(nil)
 	done, err := d.driver.Clean(ctx)
 	t.c.count(done)
 	if err != nil {
