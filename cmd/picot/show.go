@@ -33,7 +33,7 @@ var views = []struct {
 
 func showCommand() *cobra.Command {
 	var runDir, output string
-	cmd := &cobra.Command{Use: "show", Short: "Ask the running agent"}
+	cmd := &cobra.Command{Use: "show", Short: "Ask the running agent", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.PersistentFlags().StringVar(&runDir, "run-dir", "/run/picot", "the agent's --run-dir")
 	cmd.PersistentFlags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
 	for _, v := range views {

@@ -18,6 +18,7 @@ import (
 	"picot.dev/picot/internal/linkmon"
 	"picot.dev/picot/internal/packet"
 	"picot.dev/picot/internal/routes"
+	"picot.dev/picot/k8s/client"
 	"picot.dev/picot/xsk/xdp"
 )
 
@@ -79,6 +80,9 @@ func New(c Config) (*Agent, error) {
 	if err := os.MkdirAll(c.pinDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("--bpffs: pin directory: %w", err)
 	}
+	if err := preflight(&c); err != nil {
+		return nil, err
+	}
 	var queues []int
 	for _, name := range c.Uplinks {
 		queues = append(queues, countQueues(name))
@@ -105,6 +109,27 @@ func New(c Config) (*Agent, error) {
 	}
 	a.pins = pins
 	return a, nil
+}
+
+// preflight tries what would otherwise fail only after a living agent was asked
+// to go.
+func preflight(c *Config) error {
+	if c.MetricsAddr != "" {
+		l, err := listenMetrics(context.Background(), c.MetricsAddr)
+		if err != nil {
+			return err
+		}
+		if err := l.Close(); err != nil {
+			return fmt.Errorf("--metrics-addr %s: %w", c.MetricsAddr, err)
+		}
+	}
+	if c.fromManifests() {
+		return nil
+	}
+	if _, err := client.Config(c.Kubeconfig); err != nil {
+		return fmt.Errorf("--kubeconfig %s: %w", c.Kubeconfig, err)
+	}
+	return nil
 }
 
 // findOlder asks a living agent for its place, unless that is not wanted. If

@@ -123,12 +123,9 @@ func number(b bool) float64 {
 	return 0
 }
 
-// serveMetrics serves /metrics and the health paths over TCP until stop.
-func (a *Agent) serveMetrics(ctx context.Context) (stop func(), err error) {
-	if a.config.MetricsAddr == "" {
-		return func() {}, nil
-	}
-	// A newer agent that takes over listens beside the one that goes.
+// listenMetrics listens so that a newer agent that takes over may listen beside
+// the one that goes.
+func listenMetrics(ctx context.Context, addr string) (net.Listener, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var set error
 		err := c.Control(func(fd uintptr) {
@@ -136,9 +133,21 @@ func (a *Agent) serveMetrics(ctx context.Context) (stop func(), err error) {
 		})
 		return errors.Join(err, set)
 	}}
-	l, err := lc.Listen(ctx, "tcp", a.config.MetricsAddr)
+	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("--metrics-addr %s: %w", a.config.MetricsAddr, err)
+		return nil, fmt.Errorf("--metrics-addr %s: %w", addr, err)
+	}
+	return l, nil
+}
+
+// serveMetrics serves /metrics and the health paths over TCP until stop.
+func (a *Agent) serveMetrics(ctx context.Context) (stop func(), err error) {
+	if a.config.MetricsAddr == "" {
+		return func() {}, nil
+	}
+	l, err := listenMetrics(ctx, a.config.MetricsAddr)
+	if err != nil {
+		return nil, err
 	}
 	r := prometheus.NewRegistry()
 	if err := r.Register(newMetrics(a)); err != nil {

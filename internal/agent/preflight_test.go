@@ -1,0 +1,32 @@
+package agent
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPreflight: what cannot work is said before a living agent is asked to go.
+func TestPreflight(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	missing := filepath.Join(t.TempDir(), "kubeconfig")
+	for name, c := range map[string]struct {
+		config Config
+		want   string
+	}{
+		"fine":            {Config{Manifests: "x", MetricsAddr: "127.0.0.1:0"}, ""},
+		"port is no port": {Config{Manifests: "x", MetricsAddr: "127.0.0.1:b"}, "--metrics-addr"},
+		"port is taken":   {Config{Manifests: "x", MetricsAddr: l.Addr().String()}, "--metrics-addr"},
+		"no kubeconfig":   {Config{Kubeconfig: missing}, "--kubeconfig"},
+	} {
+		err := preflight(&c.config)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
