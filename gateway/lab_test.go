@@ -336,6 +336,7 @@ func TestLabOwnStaticAndRedesignation(t *testing.T) {
 	})
 	t.Run("a new process touches nothing that is right", func(t *testing.T) {
 		before := r.Run("ovn-nbctl", "--columns=_uuid", "--bare", "list", "Static_MAC_Binding")
+		flowsBefore := r.steering()
 		r.stop()
 		r.start(in)
 		time.Sleep(time.Second)
@@ -346,9 +347,22 @@ func TestLabOwnStaticAndRedesignation(t *testing.T) {
 			t.Errorf("%d rows written", n)
 		}
 		if n := r.c.counters.FlowsAdded.Load() + r.c.counters.FlowsDeleted.Load(); n != 0 {
-			t.Errorf("%d flows written", n)
+			t.Errorf("%d flows written; steering before:\n%s\nand after:\n%s", n, flowsBefore, r.steering())
 		}
 	})
+}
+
+// steering is the priority-52 flows of both bridges.
+func (r *labRig) steering() string {
+	var lines []string
+	for _, br := range []string{"br-ex", "br-up1"} {
+		for _, l := range strings.Split(r.Run("ovs-ofctl", "-O", "OpenFlow13", "--no-stats", "dump-flows", "unix:"+r.Mgmt(br)), "\n") {
+			if strings.Contains(l, "priority=52") {
+				lines = append(lines, br+l)
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // labMark gives the marks ovn-lab.sh uses.

@@ -35,6 +35,7 @@ type topologist struct {
 	version    string
 	haveNB     bool
 	designated map[string]string
+	recalled   map[string]bool // bridges whose flows were looked at for it
 	bridges    map[string]*driven
 	ctx        context.Context
 	watchers   sync.WaitGroup
@@ -78,6 +79,7 @@ func (t *topologist) reconcile(ctx context.Context, periodic bool) error {
 	c.health.set("nodes", errors.Join(t.book.SetNodes(in.Nodes)...))
 
 	view := readOVS(ovs)
+	t.recall(ctx, view.bridges)
 	state := topology.Compute(topology.Input{
 		Node: c.cfg.Node, Bridges: view.bridges, Routers: t.routers, DefaultBridge: view.mappings[c.cfg.PhysicalNetwork],
 		HostPort: c.cfg.HostRepresentor, Deleting: set(in.Deleting), Previous: t.designated,
@@ -247,6 +249,12 @@ func (t *topologist) clean(ctx context.Context, br string) error {
 	return err
 }
 
+func (t *topologist) newDriver(br string) *bridge.Driver {
+	cfg := t.c.cfg
+	return bridge.New(bridge.Options{
+		Bridge: br, Socket: filepath.Join(cfg.RunDir, br+".mgmt"), Ofctl: cfg.Ofctl, Log: cfg.Log})
+}
+
 // drive gives the driver of a bridge, watching its flow table from the first time on.
 func (t *topologist) drive(br string) *driven {
 	if d := t.bridges[br]; d != nil {
@@ -254,8 +262,7 @@ func (t *topologist) drive(br string) *driven {
 	}
 	cfg := t.c.cfg
 	ctx, cancel := context.WithCancel(t.ctx)
-	d := &driven{cancel: cancel, again: make(chan struct{}, 1), driver: bridge.New(bridge.Options{
-		Bridge: br, Socket: filepath.Join(cfg.RunDir, br+".mgmt"), Ofctl: cfg.Ofctl, Log: cfg.Log})}
+	d := &driven{cancel: cancel, again: make(chan struct{}, 1), driver: t.newDriver(br)}
 	t.bridges[br] = d
 	t.watchers.Go(func() {
 		for ctx.Err() == nil {
