@@ -3,8 +3,10 @@ package integration
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -372,7 +374,13 @@ func (r *rig) restart(t *testing.T) {
 		"create fdbentries ok":      1,
 		"create neighbors ok":       2, // eps[2]'s and eps[4]'s
 	}
-	if got := d.countedWrites(); !reflect.DeepEqual(got, want) {
+	got := d.countedWrites()
+	// Like a conflict, apart: the later of a binding's two watches may still
+	// show what the other saw go, and a second delete finds nothing.
+	maps.DeleteFunc(got, func(k string, _ int) bool {
+		return strings.HasPrefix(k, "delete ") && strings.HasSuffix(k, " NotFound")
+	})
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("writes %v, want %v", got, want)
 	}
 	// Once more, with nothing to do: no write at all.
