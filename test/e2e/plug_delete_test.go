@@ -43,7 +43,7 @@ func TestPodDeviceDeletedUnderTraffic(t *testing.T) {
 		s.must(s.a1.DelDevice(s.ctx))
 		s.at(s.n1, "the port is gone", func(st status.Status) error {
 			p, _ := port(st, s.a1.Device)
-			if len(p.Sockets) > 0 || !strings.Contains(p.Error, "no such device") {
+			if len(p.Sockets) > 0 || !strings.Contains(p.Error, "there is no device") {
 				return fmt.Errorf("%+v", p)
 			}
 			return nil
