@@ -188,18 +188,26 @@ func (c *cluster) flood(from *lab.Pod, to string) flood {
 	return f
 }
 
-// end stops the flood, of which nothing may have been lost or doubled.
+// singles is how many pings of a flood may be lost: one every 10 ms, so forwarding
+// that stops for 40 ms loses more. A starved machine drops single frames in the
+// kernel's rings, where they are counted.
+const singles = 3
+
+// end stops the flood: forwarding never stopped, and nothing came twice.
 func (f flood) end(t *testing.T) {
 	t.Helper()
 	must(t, f.cmd.Process.Signal(os.Interrupt))
 	err := f.cmd.Wait()
 	out := f.out.String()
-	if err != nil || !strings.Contains(out, " 0% packet loss") || strings.Contains(out, "duplicates") {
-		t.Errorf("%s: %v\n%s", strings.Join(f.cmd.Args, " "), err, out)
-	}
 	lines := strings.Split(out, "\n")
-	if i := slices.IndexFunc(lines, func(s string) bool { return strings.Contains(s, "transmitted") }); i >= 0 {
+	i := slices.IndexFunc(lines, func(s string) bool { return strings.Contains(s, "transmitted") })
+	sent, received := 0, 0
+	if i >= 0 {
 		t.Log(lines[i])
+		_, _ = fmt.Sscanf(lines[i], "%d packets transmitted, %d received", &sent, &received)
+	}
+	if err != nil || sent == 0 || sent-received > singles || strings.Contains(out, "duplicates") {
+		t.Errorf("%s: %v\n%s", strings.Join(f.cmd.Args, " "), err, out)
 	}
 }
 
