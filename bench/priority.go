@@ -33,8 +33,10 @@ func prioritize(nice int) error {
 			return fmt.Errorf("set nice value %d: %w", nice, err)
 		}
 	}
+	// EINVAL: the session is in the root task group, which has no shares to set
+	// (kernel/sched/fair.c, __sched_group_set_shares); the threads' values suffice.
 	err = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(nice)), 0)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("set the session's nice value %d: %w", nice, err)
 	}
 	return nil
