@@ -66,7 +66,7 @@ func attachFresh(o *AttachOptions, dev *device, dir string) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := pinAll(dir, objs, l, false); err != nil {
+	if _, err := keepPins(dir, objs, l); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach %s: %w", dev.name, err),
 			l.Close(), objs.close(), removePins(dir))
 	}
@@ -147,7 +147,8 @@ func takeOver(o *AttachOptions, dev *device, dir string, old *pinned) (*Program,
 		}
 		keep, drop = wanted, running
 	}
-	if err := errors.Join(drop.close(), pinAll(dir, keep, old.link, true)); err != nil {
+	_, err = keepPins(dir, keep, old.link) // writes nothing where the same are pinned
+	if err := errors.Join(drop.close(), err); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach %s: %w", dev.name, err), keep.close())
 	}
 	return newProgram(o, dir, keep, old.link, mode, true), nil

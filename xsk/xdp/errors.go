@@ -13,6 +13,8 @@ var (
 	// ErrMode: the pinned program runs in a mode that was not asked for, and
 	// the kernel cannot change it without a gap.
 	ErrMode = errors.New("pinned in another XDP mode")
+	// ErrLost: the link is attached to no device any more.
+	ErrLost = errors.New("the XDP program was taken off its device by force, or the device is gone")
 	// ErrNoDevice: the device is not in this network namespace.
 	ErrNoDevice = errors.New("no such device")
 	// ErrNotBPFFS: PinDir is not in a bpffs. See [EnsureBPFFS].

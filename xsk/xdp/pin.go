@@ -113,38 +113,6 @@ func (o *objects) findMaps() (Kind, error) {
 	return kind, nil
 }
 
-// pinAll pins what is not pinned yet in dir; program and maps before the link.
-// Files of an earlier program are replaced.
-func pinAll(dir string, objs *objects, l link.Link, linkIsPinned bool) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make pin directory: %w", err)
-	}
-	for _, pin := range []struct {
-		file string
-		pin  func(path string) error
-	}{
-		{pinProgram, objs.program.Pin},
-		{pinXSKs, objs.xsks.Pin},
-		{pinCounters, objs.counters.Pin},
-	} {
-		path := filepath.Join(dir, pin.file)
-		if err := removeFile(path); err != nil {
-			return err
-		}
-		if err := pin.pin(path); err != nil {
-			return fmt.Errorf("pin %s: %w", path, err)
-		}
-	}
-	if linkIsPinned {
-		return nil
-	}
-	path := filepath.Join(dir, pinLink)
-	if err := l.Pin(path); err != nil {
-		return fmt.Errorf("pin %s: %w", path, err)
-	}
-	return nil
-}
-
 func removeFile(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove pin: %w", err)
