@@ -44,6 +44,7 @@ func List() []Benchmark {
 		{"ports", "500 idle ports beside a busy one, and memory per port", benchPorts},
 		{"change", "one change in a network of 1 M entries, to the published snapshot", benchChange},
 		{"agent", "CPU time of an idle agent", benchAgent},
+		{"restart", "a killed agent with 100 ports: from process start to the first frame", benchRestart},
 	}
 }
 
@@ -55,6 +56,7 @@ type session struct {
 	lanes     int    // made so far, for names
 	memory    int    // entries of the big table
 	idlePorts int
+	livePorts int // of a real agent
 }
 
 func (s *session) add(r Row) { s.report.Rows = append(s.report.Rows, r) }
@@ -84,7 +86,7 @@ func Run(ctx context.Context, c Config) (report *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, prioritize(niceNormal)) }()
 	s := &session{
-		Config: c, report: &Report{Machine: machine(), Pairs: c.Pairs, Run: c.Duration.String()}, memory: 1_000_000, idlePorts: 500,
+		Config: c, report: &Report{Machine: machine(), Pairs: c.Pairs, Run: c.Duration.String()}, memory: 1_000_000, idlePorts: 500, livePorts: 100,
 	}
 	if s.pins, err = os.MkdirTemp("", "picot-bench-"); err != nil {
 		return nil, fmt.Errorf("directory for pins: %w", err)

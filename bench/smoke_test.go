@@ -27,7 +27,7 @@ func smoke(t *testing.T, name, binary string, rows int) *Report {
 	}
 	s := &session{
 		Config: Config{Pairs: 1, Duration: 50 * time.Millisecond, Binary: binary},
-		report: &Report{}, pins: testnet.BPFFS(t), memory: 20_000, idlePorts: 20,
+		report: &Report{}, pins: testnet.BPFFS(t), memory: 20_000, idlePorts: 20, livePorts: 8,
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -69,6 +69,7 @@ func TestAgent(t *testing.T) {
 		t.Fatalf("build the agent: %v: %s", err, out)
 	}
 	smoke(t, "agent", binary, 1)
+	smoke(t, "restart", binary, 2)
 }
 
 // The whole of Run, surroundings included, with the cheapest benchmark.
