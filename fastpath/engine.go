@@ -55,6 +55,9 @@ type Engine struct {
 	events   chan SocketEvent
 	pathMTUs chan PathMTU
 	start    time.Time
+
+	listening atomic.Bool   // the reader of observations waits
+	observed  chan struct{} // its token
 }
 
 // slot is what the control goroutine knows of a socket.
@@ -135,6 +138,7 @@ func build(c Config, mem *xsk.Memory) (*Engine, error) {
 		config: c, mem: mem, ended: make(chan struct{}), start: time.Now(),
 		places: make([]place, (workload+c.uplinkShards())*c.ChunksPerShard),
 		events: make(chan SocketEvent, 256), pathMTUs: make(chan PathMTU, 256),
+		observed: make(chan struct{}, 1),
 	}
 	for i := range workload {
 		e.shards = append(e.shards, newShard(mem, i, i%c.Workers))
@@ -186,6 +190,9 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 		w.uplinks = append(w.uplinks, make([]*sock, n))
 	}
 	var err error
+	if w.walk.learn, err = newObserving(c.MaxPorts + 1); err != nil {
+		return nil, fmt.Errorf("worker %d: %w", id, err)
+	}
 	if w.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("worker %d: epoll: %w", id, err)
 	}

@@ -26,6 +26,9 @@ func (w *Walk) resolve(s *table.Snapshot, p *table.Port, f *Frame, target table.
 		f.drop(ReasonMalformedND + DropReason(bad) - 1)
 		return
 	}
+	if s.Networks[p.Net].Learning {
+		w.observeMessage(s, p)
+	}
 	if m.Op == arpnd.RARP {
 		f.drop(ReasonRARP)
 		return

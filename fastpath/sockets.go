@@ -199,6 +199,7 @@ func (w *worker) unlink(k *sock) {
 		w.uplinks[k.uplink][k.queue] = nil
 	} else if w.byPort[k.port] == k {
 		w.byPort[k.port] = nil
+		w.walk.learn.ports[k.port] = observer{}
 	}
 	w.active = without(w.active, k)
 	w.sending = without(w.sending, k)

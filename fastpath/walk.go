@@ -67,6 +67,8 @@ type Walk struct {
 	outers  [table.Batch]srv6.Outer
 	reasons [table.Batch]DropReason
 
+	learn *observing // nil: nothing is reported
+
 	pathMTUs     [maxPathMTUs]PathMTU
 	pathMTUCount int
 }

@@ -61,6 +61,9 @@ func (w *Walk) fromPort(s *table.Snapshot, p *table.Port, f *Frame, target table
 		w.resolve(s, p, f, target)
 		return
 	}
+	if s.Networks[p.Net].Learning {
+		w.observe(s, p, b, l, src)
+	}
 	if b[0]&1 != 0 {
 		f.drop(groupKind(b, l))
 		return

@@ -168,6 +168,9 @@ func (w *worker) round() int {
 	}
 	w.collect()
 	w.wakeOthers()
+	if w.walk.learn.told {
+		w.ringReader()
+	}
 	if w.pending.Load() {
 		w.obey()
 	}

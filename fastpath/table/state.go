@@ -55,6 +55,7 @@ type Network struct {
 	MTU       int // bytes of inner IP; 0: not limited here
 	Prefixes  []netip.Prefix
 	LinkLocal bool // fe80::/10 belongs to the network
+	Learning  bool // ports report the stations they see
 	Gateway   Gateway
 	Isolation *Isolation // nil: all to all
 }
