@@ -325,3 +325,30 @@ func TestParseRemote(t *testing.T) {
 		t.Error("ssl without files")
 	}
 }
+
+// Who is told to stop while the first rows arrive stops, and shares nothing with the reader
+// that is still filling them in (the race detector's part).
+func TestCancelWhileTheRowsArrive(t *testing.T) {
+	srv := ovsdbtest.Start(t, ovsdbtest.NB)
+	s := session(t, run(t, Options{Database: Northbound, Remote: remote(t, srv.Remote())}, Table{Name: TableStaticMACBinding}))
+	var ops []ovsdb.Operation
+	for i := range 1000 {
+		ops = append(ops, insertStatic(i))
+	}
+	if _, err := s.Transact(t.Context(), ops...); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 60 {
+		ctx, cancel := context.WithCancel(t.Context())
+		d := New(Options{Database: Northbound, Remote: remote(t, srv.Remote())}, Table{Name: TableStaticMACBinding})
+		done := make(chan struct{})
+		go func() { defer close(done); d.Run(ctx) }()
+		time.Sleep(time.Duration(i) * time.Millisecond) // a spread over the start, not a wait for anything
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("cancelled after %d ms: does not stop", i)
+		}
+	}
+}

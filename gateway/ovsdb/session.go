@@ -84,7 +84,11 @@ func open(ctx context.Context, o *Options, id uint64, tables []Table, stats *Sta
 		s.fail(err)
 		return nil, explain(ctx, o.Remote, err)
 	}
-	s.cache = c.Cache()
+	if s.cache = c.Cache(); s.cache == nil { // gone again already, and libovsdb took its cache along
+		err := errors.New("connection lost")
+		s.fail(err)
+		return nil, err
+	}
 	s.cache.AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc:    func(table string, _ model.Model) { changed(table) },
 		UpdateFunc: func(table string, _, _ model.Model) { changed(table) },
@@ -110,12 +114,32 @@ func (s *Session) monitor(ctx context.Context, tables []Table) error {
 		}
 		m.Tables = append(m.Tables, client.TableMonitor{Table: t.Name, Conditions: t.Where, Fields: columns(row)})
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.opt.SyncTimeout)
-	defer cancel()
-	if _, err := s.client.Monitor(ctx, m); err != nil {
+	err := s.call(ctx, s.opt.SyncTimeout, func(ctx context.Context) error {
+		_, err := s.client.Monitor(ctx, m)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("monitor: %w", err)
 	}
 	return nil
+}
+
+// call runs a request whose reply libovsdb looks at even when it gave up on it, while its
+// reader may still be filling it in. So a request ends by its answer, its timeout or the end of
+// the connection; who has cancelled does not wait for that.
+func (s *Session) call(ctx context.Context, timeout time.Duration, request func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		defer cancel()
+		done <- request(ctx)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // probe sends an echo every ProbeInterval and ends the Session when none comes back.
@@ -131,10 +155,7 @@ func (s *Session) probe(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		echo, cancel := context.WithTimeout(ctx, s.opt.ProbeInterval)
-		err := s.client.Echo(echo)
-		cancel()
-		if err != nil {
+		if err := s.call(ctx, s.opt.ProbeInterval, s.client.Echo); err != nil {
 			s.fail(fmt.Errorf("no echo within %v: %w", s.opt.ProbeInterval, err))
 			return
 		}
