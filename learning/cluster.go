@@ -1,5 +1,7 @@
 package learning
 
+import "picot.dev/picot/arpnd"
+
 // Set tells what the cache has of a key: a new object, or its change. The status
 // must name a managing node; an object without binds nothing and is Gone.
 func (c *Core) Set(k Key, b Binding, now Now) {
@@ -33,7 +35,9 @@ func (c *Core) Gone(k Key, uid string, now Now) {
 	}
 	if e.have && (uid == "" || uid == e.b.Version.UID) {
 		e.landed, e.retryAt = Version{}, 0
+		old, seen := e.b, e.seen
 		c.none(e)
+		c.again(e, old, seen)
 	}
 	c.reconcile(e)
 	c.drain()
@@ -98,6 +102,20 @@ func (c *Core) none(e *entry) {
 	e.have, e.b, e.thaw = false, Binding{}, 0
 	if old.Node == c.node && !old.Static {
 		c.lost(e, old)
+	}
+}
+
+// again asks for a binding of this node that somebody else deleted, as is done
+// to a node that seems dead: its station has been seen not long ago. It is no
+// reason to take the key from anybody.
+func (c *Core) again(e *entry, old Binding, seen int64) {
+	if old.Static || old.Node != c.node || e.flight.Op == OpDelete || e.want.class != arpnd.None ||
+		seen == 0 || c.now.Mono-seen >= c.opt.Expiry.Nanoseconds() {
+		return
+	}
+	e.seen = seen
+	if p := c.portOf[old.Endpoint.EndpointKey]; p != nil && p.Up {
+		c.setWant(e, want{class: arpnd.Weak, port: p.ID, at: c.now.Mono, mac: old.MAC, router: old.Router})
 	}
 }
 

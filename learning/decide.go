@@ -38,11 +38,14 @@ func (c *Core) look(at int64) {
 func (c *Core) decide(e *entry) (Op, Binding) {
 	if holder := c.claimant(e); holder != nil {
 		c.dropWant(e)
+		if c.opt.ClaimsElsewhere {
+			return 0, Binding{}
+		}
 		return c.decideStatic(e, holder)
 	}
 	if e.have && e.b.Static {
 		c.dropWant(e)
-		if c.orphan(e) {
+		if !c.opt.ClaimsElsewhere && c.orphan(e) {
 			return OpDelete, Binding{}
 		}
 		return 0, Binding{}

@@ -31,6 +31,10 @@ type Options struct {
 
 	MaxMACs      int // learned behind one port; 256
 	MaxAddresses int // learned of one MAC; 64
+
+	// ClaimsElsewhere says that somebody else writes what the endpoints claim
+	// statically: the core heeds the claims and writes nothing static.
+	ClaimsElsewhere bool
 }
 
 // WithDefaults fills in what is not set.

@@ -1,0 +1,89 @@
+package learning
+
+import (
+	"testing"
+
+	"picot.dev/picot/arpnd"
+	"picot.dev/picot/internal/packet"
+)
+
+// elsewhere is a core whose static claims somebody else writes, with one endpoint
+// that claims MAC 1 and address 1.
+func elsewhere(t *testing.T) (*Core, Endpoint, Now) {
+	t.Helper()
+	c, err := NewCore("A", Options{ClaimsElsewhere: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := Now{Mono: second, Wall: 1e15}
+	ep := Endpoint{EndpointRef: EndpointRef{EndpointKey: EndpointKey{"default", "vm"}, UID: "u"}, Network: modelNet, MAC: macN(1), Addresses: []packet.IP{ipN(1)}}
+	c.SetNetwork(Network{Name: modelNet, Prefixes: modelPrefixes, Learning: true}, now)
+	c.SetEndpoint(ep, now)
+	c.SetPort(Port{ID: 1<<16 | 1, Endpoint: ep.EndpointKey, Up: true}, now)
+	c.Gate(true, now)
+	return c, ep, now
+}
+
+// TestClaimsElsewhereAreHeeded: what an endpoint claims is neither written nor
+// learned, before and after it is stored, and an orphan is left alone.
+func TestClaimsElsewhereAreHeeded(t *testing.T) {
+	c, ep, now := elsewhere(t)
+	o := Observation{IP: ipN(1), Time: now.Mono, Port: 1<<16 | 1, MAC: macN(1), Class: arpnd.Strong}
+	c.Observe(o, now)
+	static := Binding{Static: true, Node: "A", Endpoint: ep.EndpointRef, Version: Version{"x", "5"}}
+	c.Set(FDB(modelNet, macN(1)), static, now)
+	c.Observe(o, now)
+	c.EndpointGone(ep.EndpointKey, now)
+	if out := c.Take(); len(out.Writes) > 0 {
+		t.Errorf("wrote %+v", out.Writes)
+	}
+	c.Gone(FDB(modelNet, macN(1)), "x", now)
+	c.Tick(now)
+	if out := c.Take(); len(out.Writes) > 0 {
+		t.Errorf("wrote %+v", out.Writes)
+	}
+}
+
+// TestDeletedByOthers: an own binding that somebody else deleted comes back if its
+// station was seen within the expiry, and only if nobody else has it.
+func TestDeletedByOthers(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		after int64 // silence before the delete
+		other bool  // another node has it at once
+		down  bool
+		want  bool
+	}{
+		{"seen", 200 * second, false, false, true},
+		{"silent", 301 * second, false, false, false},
+		{"taken", second, true, false, false},
+		{"port down", second, false, true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, ep, now := elsewhere(t)
+			k := FDB(modelNet, macN(2))
+			c.Observe(Observation{Time: now.Mono, Port: 1<<16 | 1, MAC: macN(2), Class: arpnd.Strong}, now)
+			w := c.Take().Writes
+			if len(w) != 1 || w[0].Op != OpCreate {
+				t.Fatalf("wrote %+v", w)
+			}
+			b := w[0].New
+			b.Version = Version{"x", "5"}
+			c.Done(k, w[0].Seq, Result{Version: b.Version}, now)
+			c.Set(k, b, now)
+			now.Mono += tt.after
+			c.SetPort(Port{ID: 1<<16 | 1, Endpoint: ep.EndpointKey, Up: !tt.down}, now)
+			c.Take()
+			c.Gate(!tt.other, now) // so that both are heard together
+			c.Gone(k, "x", now)
+			if tt.other {
+				c.Set(k, Binding{Node: "B", Version: Version{"y", "7"}}, now)
+				c.Gate(true, now)
+			}
+			w = c.Take().Writes
+			if got := len(w) == 1 && w[0].Op == OpCreate && w[0].Key == k; got != tt.want || len(w) > 1 {
+				t.Errorf("wrote %+v, want a create: %t", w, tt.want)
+			}
+		})
+	}
+}
