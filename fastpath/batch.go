@@ -11,9 +11,24 @@ const room = xsk.KernelHeadroom
 // linearMost is the longest frame of several descriptors the walk takes.
 const linearMost = 1 << 16
 
-// poll takes one batch from k's rx ring through the walk and out. It returns
-// the number of descriptors taken.
+// poll takes what waits in k's rx ring, a burst at most, through the walk and
+// out. It returns the number of descriptors taken.
 func (w *worker) poll(k *sock) int {
+	total := 0
+	for total < burst {
+		n := w.pollBatch(k)
+		total += n
+		if n < batch {
+			break
+		}
+	}
+	if total > 0 {
+		w.settle()
+	}
+	return total
+}
+
+func (w *worker) pollBatch(k *sock) int {
 	n := k.xs.Receive(w.descs)
 	if n == 0 {
 		if k.inFill < k.depth {
@@ -42,7 +57,6 @@ func (w *worker) poll(k *sock) int {
 		frames = append(frames, Frame{Buf: w.mem.Chunk(d.Addr), Off: int(d.Addr % xsk.ChunkSize), Len: int(d.Len)})
 	}
 	w.carry(k, frames)
-	w.settle()
 	return n
 }
 

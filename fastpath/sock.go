@@ -16,12 +16,12 @@ type sock struct {
 
 	row *row
 
-	inFill  int  // frames in the fill ring or with the kernel for receiving
-	depth   int  // what inFill is kept at
-	watched bool // by epoll; always while it is not active
-	carried int  // frames since it is watched
-	active  bool // in the worker's active list
-	idle    int  // rounds without a frame
+	inFill  int   // frames in the fill ring or with the kernel for receiving
+	depth   int   // what inFill is kept at
+	watched bool  // by epoll; always while it is not active
+	carried int   // frames since it is watched
+	active  bool  // in the worker's active list
+	last    int64 // walk.Now of the last frame
 
 	staged  []xsk.Desc // of this batch, for the tx ring
 	counted []staged   // beside staged

@@ -138,6 +138,7 @@ func (w *worker) attach(k *sock) error {
 			return fmt.Errorf("watching the socket of port %d queue %d: %w", k.port, k.queue, err)
 		}
 		k.watched = true
+		w.watching++
 	}
 	for len(w.socks) <= k.slot {
 		w.socks = append(w.socks, nil)
@@ -205,6 +206,10 @@ func (w *worker) unlink(k *sock) {
 	w.sending = without(w.sending, k)
 	if fd := k.xs.FD(); fd >= 0 {
 		_ = unix.EpollCtl(w.epfd, unix.EPOLL_CTL_DEL, fd, nil) // closing it does the same
+	}
+	if k.watched {
+		k.watched = false
+		w.watching--
 	}
 	for _, p := range k.parts {
 		w.release(p.Addr.Chunk())

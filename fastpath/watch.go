@@ -26,13 +26,14 @@ func (w *worker) watch(k *sock) bool {
 		return false // it stays active
 	}
 	k.watched = true
+	w.watching++
 	k.carried = 0
 	return true
 }
 
 // carried counts n frames of k, and stops the watching of a hot one.
 func (w *worker) carried(k *sock, n int) {
-	k.idle = 0
+	k.last = w.walk.Now
 	k.carried += n
 	if k.carried < hotFrames || !k.watched {
 		return
@@ -42,5 +43,6 @@ func (w *worker) carried(k *sock, n int) {
 		return
 	}
 	k.watched = false
+	w.watching--
 	w.activate(k)
 }

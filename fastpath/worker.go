@@ -43,6 +43,8 @@ type worker struct {
 	active  []*sock
 	touched []*sock
 	sending []*sock
+	// watching is how many sockets epoll watches.
+	watching int
 
 	cur   int // ingress port the tally counts for
 	tally tally
@@ -70,11 +72,14 @@ type worker struct {
 const (
 	// batch is how many frames one look at a ring takes.
 	batch = 64
+	// burst is how many frames of a socket are walked before they are sent. A
+	// kick is a system call, which all frames of its burst share.
+	burst = stageMost
 	// stageMost bounds the frames gathered for one socket before a flush.
 	stageMost = 256
-	// idleRounds is how many empty looks make a socket idle: from then on
-	// epoll watches it.
-	idleRounds = 64
+	// idleAfter is how long a socket without a frame is still looked at every
+	// round: from then on epoll watches it.
+	idleAfter = 100 * time.Microsecond
 	// spinFor is how long a worker looks again at once after its last frame.
 	spinFor = 30 * time.Microsecond
 	// lookEvery is how long idle sockets wait at most while others keep the
@@ -118,13 +123,13 @@ func (w *worker) run(ready chan<- error) {
 			idle = 0
 			if now-looked > int64(lookEvery) {
 				looked = now
-				w.discover(0)
+				w.look()
 			}
 		case idle == 0:
 			idle = now
-			w.discover(0)
+			w.look()
 		case now-idle < int64(spinFor):
-			w.discover(0)
+			w.look()
 		case now-idle < int64(restAfter):
 			w.sleep(idleTick)
 		default:
@@ -154,7 +159,7 @@ func (w *worker) round() int {
 		if n := w.poll(k); n > 0 {
 			w.carried(k, n)
 			did += n
-		} else if k.idle++; k.idle > idleRounds && w.watch(k) {
+		} else if w.walk.Now-k.last > int64(idleAfter) && w.watch(k) {
 			k.active = false
 			w.active[i] = w.active[len(w.active)-1]
 			w.active = w.active[:len(w.active)-1]
@@ -212,12 +217,21 @@ func (w *worker) discover(timeout int) {
 	}
 }
 
+// look is discover without a wait. Where epoll watches nothing it is spared: a
+// system call would be felt by every frame of a batch, and a worker that is
+// awake sees commands and hand-offs without it.
+func (w *worker) look() {
+	if w.watching > 0 {
+		w.discover(0)
+	}
+}
+
 func (w *worker) activate(k *sock) {
 	if k == nil || k.active {
 		return
 	}
 	k.active = true
-	k.idle = 0
+	k.last = w.walk.Now
 	w.active = append(w.active, k)
 }
 
