@@ -112,7 +112,7 @@ func swap(frame []byte) {
 
 func bareReflector(pins string) func(wires) (forwarder, error) {
 	return func(w wires) (forwarder, error) {
-		b, err := newBare(w.host, pins, w.in, w.in, swap)
+		b, err := newBare(w.host, pins, w.in, w.in, batchSize, swap)
 		if err != nil {
 			return nil, err
 		}

@@ -13,11 +13,12 @@ import (
 )
 
 // bare is the least an AF_XDP forwarder can do: it moves descriptors from one
-// socket's rx ring to another's tx ring and looks at nothing. Rings, batch,
-// memory and XDP program are picot's.
+// socket's rx ring to another's tx ring and looks at nothing. Rings, memory and
+// XDP program are picot's.
 type bare struct {
 	mem      *xsk.Memory
 	in, out  *xsk.Socket // the same one in a reflector
+	burst    int         // frames from receive to kick
 	programs []*xdp.Program
 	// rewrite is what a reflector does to a frame; nil: nothing.
 	rewrite func(frame []byte)
@@ -32,8 +33,8 @@ type bare struct {
 }
 
 // newBare makes a forwarder from in to out; with the same index, a reflector.
-func newBare(s *space, pins, inName, outName string, rewrite func([]byte)) (*bare, error) {
-	b := &bare{rewrite: rewrite, run: make(chan bool), done: make(chan struct{}), idle: make(chan struct{})}
+func newBare(s *space, pins, inName, outName string, burst int, rewrite func([]byte)) (*bare, error) {
+	b := &bare{burst: burst, rewrite: rewrite, run: make(chan bool), done: make(chan struct{}), idle: make(chan struct{})}
 	var err error
 	if b.mem, err = xsk.NewMemory(xsk.MemoryOptions{ChunksPerShard: chunks}); err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func (b *bare) loop(ready chan<- error) {
 	filled := b.in.Fill(free[:min(ringFill, chunks*5/8/2)])
 	free = free[filled:]
 	ready <- nil
-	descs, home := make([]xsk.Desc, batchSize), make([]xsk.Addr, batchSize)
+	descs, home := make([]xsk.Desc, b.burst), make([]xsk.Addr, b.burst)
 	for <-b.run {
 		b.carry(descs, home, &free)
 		b.idle <- struct{}{}
@@ -141,7 +142,7 @@ func (b *bare) transmit(descs []xsk.Desc, home []xsk.Addr, free *[]xsk.Addr) {
 		k := b.out.Transmit(descs)
 		b.sent.Add(uint64(k))
 		descs = descs[k:]
-		for range batchSize {
+		for range len(home) {
 			if b.out.TXQueued() == 0 || !b.out.NeedWakeupTX() {
 				break
 			}
@@ -207,10 +208,13 @@ func (b *bare) free() error {
 	return errors.Join(err, b.mem.Close())
 }
 
-// bareForwarder is the lane's form of newBare.
-func bareForwarder(pins string) func(wires) (forwarder, error) {
+// bareForwarder is the lane's form of newBare, with bursts of the usual size.
+func bareForwarder(pins string) func(wires) (forwarder, error) { return bareBurst(pins, batchSize) }
+
+// bareBurst is bareForwarder with a kick for so many frames.
+func bareBurst(pins string, burst int) func(wires) (forwarder, error) {
 	return func(w wires) (forwarder, error) {
-		b, err := newBare(w.host, pins, w.in, w.out, nil)
+		b, err := newBare(w.host, pins, w.in, w.out, burst, nil)
 		if err != nil {
 			return nil, err
 		}

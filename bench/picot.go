@@ -18,7 +18,8 @@ const (
 	ringFill, ringRX, ringTX, ringCompletion = 1024, 1024, 512, 1024
 
 	txBudget  = 256
-	batchSize = 64
+	batchSize = 64  // frames walked together
+	burstSize = 256 // frames of picot that share a kick
 	chunks    = 2048
 )
 

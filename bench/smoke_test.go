@@ -54,7 +54,7 @@ func smoke(t *testing.T, name, binary string, rows int) *Report {
 	return s.report
 }
 
-func TestVeth(t *testing.T)    { smoke(t, "veth", "", 6) }
+func TestVeth(t *testing.T)    { smoke(t, "veth", "", 7) }
 func TestSRv6(t *testing.T)    { smoke(t, "srv6", "", 2) }
 func TestWalk(t *testing.T)    { smoke(t, "walk", "", 2) }
 func TestAnswers(t *testing.T) { smoke(t, "arp", "", 5) }

@@ -52,6 +52,7 @@ func benchVeth(ctx context.Context, s *session) (err error) {
 	}{
 		{"picot", picotLocal(s.pins), false},
 		{"bare", bareForwarder(s.pins), false},
+		{"bare256", bareBurst(s.pins, burstSize), false},
 		{"bridge", kernelBridge, false},
 		{"redirect", kernelRedirect, false},
 		{"asavie", asavieForwarder, true},
@@ -68,7 +69,7 @@ func benchVeth(ctx context.Context, s *session) (err error) {
 		}
 	}
 	s.setup("veth: %d-byte frames with FCS, UDP, %d destination MACs in turn, each a flow; source on CPU %d, forwarder on CPU %d", frameSize+4, targets, sourceCPU, forwardCPU)
-	s.setup("picot: fastpath engine, 1 worker, port security mac+ip, %d FDB entries; picot and bare: rings fill %d, rx %d, tx %d, completion %d, batch %d, tx budget %d, need-wakeup, copy mode, same XDP program", targets, ringFill, ringRX, ringTX, ringCompletion, batchSize, txBudget)
+	s.setup("picot: fastpath engine, 1 worker, port security mac+ip, %d FDB entries; picot and bare: rings fill %d, rx %d, tx %d, completion %d, tx budget %d, need-wakeup, copy mode, same XDP program; picot kicks for up to %d frames, bare for %d, the usual size, and in the second row for as many as picot", targets, ringFill, ringRX, ringTX, ringCompletion, txBudget, burstSize, batchSize)
 	s.setup("bridge, redirect: receiving in a kernel thread (threaded NAPI) on CPU %d; the bridge has the same %d static FDB entries", forwardCPU, targets)
 
 	for _, c := range []struct {
@@ -76,6 +77,7 @@ func benchVeth(ctx context.Context, s *session) (err error) {
 		goal             Goal
 	}{
 		{"picot / bare AF_XDP", "picot", "bare", atLeast(0.95)},
+		{"picot / bare AF_XDP in bursts of 256", "picot", "bare256", Goal{}},
 		{"bare AF_XDP / kernel bridge", "bare", "bridge", atLeast(0.9)},
 		{"picot / kernel bridge", "picot", "bridge", atLeast(1)},
 		{"picot / XDP redirect", "picot", "redirect", Goal{}},
