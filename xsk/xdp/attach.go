@@ -131,10 +131,30 @@ func takeOver(o *AttachOptions, dev *device, dir string, old *pinned) (*Program,
 	if err != nil {
 		return nil, fmt.Errorf("attach %s: %w", dev.name, err)
 	}
+	keep, err := o.bring(dev, mode, old, running)
+	if err != nil {
+		return nil, err
+	}
+	_, err = keepPins(dir, keep, old.link) // writes nothing where the same are pinned
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("attach %s: %w", dev.name, err), keep.close())
+	}
+	return newProgram(o, dir, keep, old.link, mode, true), nil
+}
+
+// bring has the link run what o wants, and returns that: what runs, if it is
+// just that. The other one is closed, on an error both are.
+func (o *AttachOptions) bring(dev *device, mode Mode, old *pinned, running *objects) (*objects, error) {
+	current, err := o.Cache.current(o, mode, running)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("attach %s: look at the program: %w", dev.name, err), running.close())
+	}
+	if current {
+		return running, nil
+	}
 	wanted, err := load(o, mode, running)
 	if err != nil {
-		running.close()
-		return nil, fmt.Errorf("attach %s: %w", dev.name, err)
+		return nil, errors.Join(fmt.Errorf("attach %s: %w", dev.name, err), running.close())
 	}
 	same, err := sameProgram(running.program, wanted.program)
 	if err != nil {
@@ -147,11 +167,10 @@ func takeOver(o *AttachOptions, dev *device, dir string, old *pinned) (*Program,
 		}
 		keep, drop = wanted, running
 	}
-	_, err = keepPins(dir, keep, old.link) // writes nothing where the same are pinned
-	if err := errors.Join(drop.close(), err); err != nil {
+	if err := drop.close(); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach %s: %w", dev.name, err), keep.close())
 	}
-	return newProgram(o, dir, keep, old.link, mode, true), nil
+	return keep, nil
 }
 
 // foreignError names the programs on the device and the mend.

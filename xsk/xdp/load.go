@@ -76,7 +76,7 @@ func load(o *AttachOptions, mode Mode, keep *objects) (*objects, error) {
 }
 
 func loadVariant(o *AttachOptions, tags bool, keep *objects) (*objects, error) {
-	spec, err := loadPicot()
+	spec, err := o.Cache.object()
 	if err != nil {
 		return nil, fmt.Errorf("read the built-in XDP program: %w", err)
 	}
@@ -98,7 +98,7 @@ func loadVariant(o *AttachOptions, tags bool, keep *objects) (*objects, error) {
 	}
 	spec.Maps[mapXSKs].MaxEntries = uint32(o.Queues)
 
-	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}, Cache: o.Types}
+	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}, Cache: o.types()}
 	if keep != nil {
 		if keep.xsks.MaxEntries() >= uint32(o.Queues) {
 			spec.Maps[mapXSKs].MaxEntries = keep.xsks.MaxEntries()
@@ -114,6 +114,7 @@ func loadVariant(o *AttachOptions, tags bool, keep *objects) (*objects, error) {
 		return nil, fmt.Errorf("load XDP program %s: %w", name, err)
 	}
 	defer coll.Close() // closes what is not detached from it
+	o.Cache.learn(o.Kind, coll.Programs[name])
 	return &objects{
 		program:  coll.DetachProgram(name),
 		xsks:     coll.DetachMap(mapXSKs),
@@ -122,26 +123,14 @@ func loadVariant(o *AttachOptions, tags bool, keep *objects) (*objects, error) {
 	}, nil
 }
 
-// sameProgram says whether two loaded programs do the same: the same
-// instructions, and the same constants.
+// sameProgram says whether two loaded programs do the same.
 func sameProgram(a, b *ebpf.Program) (bool, error) {
-	ai, err := a.Info()
+	aname, aid, err := identify(a)
 	if err != nil {
 		return false, err
 	}
-	bi, err := b.Info()
-	if err != nil {
-		return false, err
-	}
-	if ai.Name != bi.Name || ai.Tag != bi.Tag {
-		return false, nil
-	}
-	ac, err := constants(ai)
-	if err != nil {
-		return false, err
-	}
-	bc, err := constants(bi)
-	return string(ac) == string(bc), err
+	bname, bid, err := identify(b)
+	return aname == bname && aid == bid, err
 }
 
 // constants returns the content of the program's .rodata, nil if it uses none.

@@ -58,8 +58,9 @@ type AttachOptions struct {
 	Mode         Mode // wanted mode
 	AllowGeneric bool // fall back to Generic when Native fails
 
-	// Types keeps the kernel's types from one Attach to the next; nil: they are
-	// read again, which takes longer than all the rest. Safe for concurrent use.
+	// Cache is shared by all calls of a process; nil: none.
+	Cache *Cache
+	// Types is the part of a Cache that keeps the kernel's types; used without one.
 	Types *btf.Cache
 }
 
