@@ -27,6 +27,8 @@ type Server struct {
 
 	admin *rest.Config
 	args  []string
+	quota int64
+	etcd  string // URL
 	dir   string
 	cmd   *exec.Cmd
 	dead  bool
@@ -38,6 +40,8 @@ type Options struct {
 	Args []string
 	// Bare leaves out the CRDs and everything else of deploy.
 	Bare bool
+	// Quota is the size in bytes that etcd's database may have; 0: etcd's own.
+	Quota int64
 }
 
 // Start builds the server if it is not in the cache, which takes minutes, and
@@ -47,7 +51,7 @@ func Start(t testing.TB, o Options) *Server {
 	if testing.Short() {
 		t.Skip("a real kube-apiserver is not for -short")
 	}
-	s := &Server{dir: t.TempDir(), args: o.Args}
+	s := &Server{dir: t.TempDir(), args: o.Args, quota: o.Quota}
 	s.Kubeconfig = filepath.Join(s.dir, "admin.kubeconfig")
 	s.start(t, Binary(t), freePort)
 	t.Cleanup(func() { s.Stop(t) })
@@ -62,7 +66,7 @@ const freePort = 0
 // start runs the binary and waits for READY.
 func (s *Server) start(t testing.TB, binary string, port int) {
 	t.Helper()
-	args := []string{"--kubeconfig", s.Kubeconfig, "--data-dir", filepath.Join(s.dir, "data"), "--keep-data", "--port", fmt.Sprint(port)}
+	args := []string{"--kubeconfig", s.Kubeconfig, "--data-dir", filepath.Join(s.dir, "data"), "--keep-data", "--port", fmt.Sprint(port), "--quota-backend-bytes", fmt.Sprint(s.quota)}
 	if len(s.args) > 0 {
 		args = append(append(args, "--"), s.args...)
 	}
@@ -109,6 +113,11 @@ func (s *Server) start(t testing.TB, binary string, port int) {
 			t.Fatalf("the API server ended before it was ready:\n%s", last(tail, 2000))
 		}
 		t.Log(line)
+		for _, f := range strings.Fields(line) {
+			if url, ok := strings.CutPrefix(f, "etcd="); ok {
+				s.etcd = url
+			}
+		}
 	case <-time.After(3 * time.Minute):
 		_ = s.cmd.Process.Kill()
 		t.Fatal("the API server was not ready after 3 minutes")
@@ -174,8 +183,10 @@ func Binary(t testing.TB) string {
 	t.Helper()
 	src := filepath.Join(Root(), "test", "lab", "apiserver")
 	h := sha256.New()
-	for _, name := range []string{"go.mod", "go.sum", "main.go", "pki.go"} {
-		b, err := os.ReadFile(filepath.Join(src, name))
+	sources, err := filepath.Glob(filepath.Join(src, "*.go"))
+	must(t, err)
+	for _, path := range append([]string{filepath.Join(src, "go.mod"), filepath.Join(src, "go.sum")}, sources...) {
+		b, err := os.ReadFile(path)
 		must(t, err)
 		h.Write(b)
 	}
