@@ -12,6 +12,7 @@ import (
 
 	"picot.dev/picot/fastpath/table"
 	"picot.dev/picot/internal/spsc"
+	"picot.dev/picot/learning"
 	"picot.dev/picot/xsk"
 )
 
@@ -56,8 +57,9 @@ type Engine struct {
 	pathMTUs chan PathMTU
 	start    time.Time
 
-	listening atomic.Bool   // the reader of observations waits
-	observed  chan struct{} // its token
+	observed  map[table.PortID]learning.SuppressorOptions // by Observe
+	listening atomic.Bool                                 // the reader of observations waits
+	something chan struct{}                               // its token
 }
 
 // slot is what the control goroutine knows of a socket.
@@ -138,7 +140,7 @@ func build(c Config, mem *xsk.Memory) (*Engine, error) {
 		config: c, mem: mem, ended: make(chan struct{}), start: time.Now(),
 		places: make([]place, (workload+c.uplinkShards())*c.ChunksPerShard),
 		events: make(chan SocketEvent, 256), pathMTUs: make(chan PathMTU, 256),
-		observed: make(chan struct{}, 1),
+		observed: map[table.PortID]learning.SuppressorOptions{}, something: make(chan struct{}, 1),
 	}
 	for i := range workload {
 		e.shards = append(e.shards, newShard(mem, i, i%c.Workers))

@@ -155,10 +155,14 @@ func here(s *table.Snapshot, p *table.Port, mac uint64, ip packet.IP) bool {
 	return ok && n.MAC48() == mac
 }
 
-// Observe begins to report what port's frames claim, or goes on with other
-// limits. It forgets what was reported so far. What a port that is not observed
-// claims is reported to nobody.
+// Observe begins to report what a port's frames claim. It may be called again:
+// with other options it begins anew, with the same it does nothing. It ends when
+// the port's sockets go. What a port that is not observed claims is reported to
+// nobody.
 func (e *Engine) Observe(id table.PortID, o learning.SuppressorOptions) error {
+	if had, ok := e.observed[id]; ok && had == o {
+		return nil
+	}
 	s, err := learning.NewSuppressor(o)
 	if err != nil {
 		return fmt.Errorf("port %d: %w", id.Index(), err)
@@ -168,7 +172,17 @@ func (e *Engine) Observe(id table.PortID, o learning.SuppressorOptions) error {
 		return fmt.Errorf("port %d: %w", id.Index(), ErrUnknown)
 	}
 	e.on(w, func() { w.walk.learn.ports[id.Index()] = observer{id, s} })
+	e.observed[id] = o
 	return nil
+}
+
+// unobserve is for a port whose sockets went.
+func (e *Engine) unobserve(port int) {
+	for id := range e.observed {
+		if id.Index() == port {
+			delete(e.observed, id)
+		}
+	}
 }
 
 // workerOf is the worker that owns a workload port's sockets, nil for none.
@@ -276,7 +290,7 @@ func (o Observations) Drain(most int, f func(learning.Observation)) int {
 // Call it again after every token, before the next look.
 func (o Observations) Wait() <-chan struct{} {
 	o.engine.listening.Store(true)
-	return o.engine.observed
+	return o.engine.something
 }
 
 // Now is the engine's clock: monotonic nanoseconds.
@@ -287,7 +301,7 @@ func (w *worker) ringReader() {
 	w.walk.learn.told = false
 	if w.eng.listening.Load() && w.eng.listening.Swap(false) {
 		select {
-		case w.eng.observed <- struct{}{}:
+		case w.eng.something <- struct{}{}:
 		default:
 		}
 	}

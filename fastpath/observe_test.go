@@ -266,6 +266,7 @@ func TestEngineReportsAndRemembers(t *testing.T) {
 		r.must(r.SetNetwork(network))
 		r.Publish(r.Snapshot())
 		r.must(r.Observe(r.portB, learning.SuppressorOptions{}))
+		r.must(r.Observe(r.portB, learning.SuppressorOptions{}))
 		from := r.Observations()
 		began := from.Now()
 		token := from.Wait()
@@ -293,6 +294,11 @@ func TestEngineReportsAndRemembers(t *testing.T) {
 			t.Error("a port that is gone remembers")
 		}
 		r.plug(r.portB)
+		r.must(r.Observe(r.portB, learning.SuppressorOptions{}))
+		r.deliver(r.kernels[r.portB], vmUDP(t, macVM, ipVM, ipD))
+		eventually(t, "an observation of the port made anew", func() bool {
+			return from.Drain(10, func(learning.Observation) {}) > 0
+		})
 	}
 }
 

@@ -185,6 +185,9 @@ func (e *Engine) removeAll(port, uplink int) error {
 func (e *Engine) removeSlot(i int) error {
 	s := e.slots[i]
 	e.slots[i] = nil
+	if s.sock.uplink < 0 {
+		e.unobserve(s.sock.port)
+	}
 	e.on(s.worker, func() { s.worker.unlink(s.sock) })
 	err := s.sock.xs.Close()
 	e.paused(func() { s.worker.reclaim(s.sock) })
