@@ -11,6 +11,7 @@ import (
 	"picot.dev/picot/k8s/api/v1alpha1"
 	"picot.dev/picot/k8s/client"
 	"picot.dev/picot/k8s/elected"
+	"picot.dev/picot/k8s/events"
 	"picot.dev/picot/k8s/lease"
 	"picot.dev/picot/k8s/source"
 	"picot.dev/picot/k8s/static"
@@ -31,6 +32,7 @@ type kube struct {
 	source  *source.Source
 	planner *static.Planner
 	writer  *writer.Writer[source.Key]
+	events  *events.Recorder
 	book    *book
 	log     *slog.Logger
 	// mayWrite is closed when no older agent of this node writes any more.
@@ -62,17 +64,25 @@ func newKube(c *Config) (*kube, error) {
 	}); err != nil {
 		return nil, err
 	}
+	if k.events, err = events.New(events.Options{Config: config, Node: c.NodeName, Log: c.Log}); err != nil {
+		return nil, err
+	}
 	k.planner = static.New(static.Options{
 		Source: k.source, Node: c.NodeName, Port: k.book.port, Closed: k.book.closed,
 		Enqueue: func(key source.Key) { k.writer.Enqueue(key, writer.Static) },
-		Refused: func(ref desired.Ref, problems []desired.Problem) {
-			for _, p := range problems {
-				c.Log.Warn("endpoint holds less than it claims", "object", ref.String(), "field", p.Field, "reason", p.Reason, "mend", p.Mend)
-			}
-		},
+		Refused: k.refused,
 	})
 	k.writer, err = writer.New(decider{k.planner}, writer.Options{API: api, Log: c.Log})
 	return k, err
+}
+
+// refused tells what an endpoint of this node does not hold.
+func (k *kube) refused(ref desired.Ref, problems []desired.Problem) {
+	e, _ := k.source.Endpoint(desired.EndpointKey{Namespace: ref.Namespace, Name: ref.Name})
+	for _, p := range problems {
+		k.log.Warn("endpoint holds less than it claims", "object", ref.String(), "field", p.Field, "reason", p.Reason, "mend", p.Mend)
+		k.events.Object(ref, e.UID, true, "Refused", "%s: %s: %s", p.Field, p.Reason, p.Mend)
+	}
 }
 
 // run follows the API until ctx ends. Nothing is written before everything was
@@ -81,6 +91,7 @@ func (k *kube) run(ctx context.Context, tell func(update)) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { k.source.Run(ctx) })
+	group.Go(func() { k.events.Run(ctx) })
 	opened := false
 	here := map[desired.EndpointKey]string{} // networks of the endpoints here, until then
 	for {

@@ -17,6 +17,7 @@ import (
 	"picot.dev/picot/k8s/api/v1alpha1"
 	"picot.dev/picot/k8s/apitest"
 	"picot.dev/picot/k8s/client"
+	"picot.dev/picot/k8s/events"
 	"picot.dev/picot/k8s/source"
 	"picot.dev/picot/k8s/static"
 	"picot.dev/picot/k8s/writer"
@@ -29,6 +30,7 @@ type node struct {
 	source  *source.Source
 	planner *static.Planner
 	writer  *writer.Writer[source.Key]
+	events  *events.Recorder
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -70,12 +72,18 @@ func newNode(t *testing.T, rc *rest.Config, name string, c config) *node {
 	n.source, err = source.New(source.Options{Client: cl, Node: name, Linger: c.linger, Log: c.log,
 		Changed: func(k source.Key) { n.planner.Changed(k) }})
 	must(t, err)
+	n.events, err = events.New(events.Options{Config: rc, Node: name, Log: c.log})
+	must(t, err)
 	n.planner = static.New(static.Options{Source: n.source, Node: name,
 		Enqueue: func(k source.Key) { n.writer.Enqueue(k, writer.Static) },
 		Refused: func(ref desired.Ref, list []desired.Problem) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.refused[ref] = list
+			e, _ := n.source.Endpoint(desired.EndpointKey{Namespace: ref.Namespace, Name: ref.Name})
+			for _, p := range list {
+				n.events.Endpoint(e.EndpointRef, true, "Refused", "%s: %s: %s", p.Field, p.Reason, p.Mend)
+			}
 		}})
 	n.writer, err = writer.New[source.Key](n.planner, writer.Options{API: cl, Rate: 2000, Burst: 2000, BackoffMax: 2 * time.Second, Log: c.log,
 		Observe: func(resource string, v writer.Verb, reason string) {
@@ -87,6 +95,7 @@ func newNode(t *testing.T, rc *rest.Config, name string, c config) *node {
 	var ctx context.Context
 	ctx, n.stop = context.WithCancel(context.Background())
 	n.done.Go(func() { n.source.Run(ctx) })
+	n.done.Go(func() { n.events.Run(ctx) })
 	n.done.Go(func() { n.writer.Run(ctx) })
 	n.done.Go(func() { n.loop(ctx) })
 	return n

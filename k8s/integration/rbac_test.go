@@ -3,6 +3,7 @@ package integration
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"picot.dev/picot/internal/desired"
 	"picot.dev/picot/k8s/api/v1alpha1"
 	"picot.dev/picot/k8s/apitest"
 )
@@ -43,6 +45,16 @@ func TestGrantedVerbsAreUsed(t *testing.T) {
 			}
 		}
 		return errNotYet
+	})
+	for range 2 { // an equal Event is counted, by a patch
+		r.a.events.Endpoint(desired.EndpointRef{EndpointKey: desired.EndpointKey{Namespace: "default", Name: "x"}}, false, "Moved", "from node-b")
+	}
+	apitest.Eventually(t, "a counted Event", func() error {
+		list := eventsOf(t, r.s, desired.Ref{Kind: v1alpha1.KindNetworkEndpoint, Namespace: "default", Name: "x"})
+		if len(list) != 1 || list[0].Count != 2 {
+			return fmt.Errorf("events %+v", list)
+		}
+		return nil
 	})
 	candidate.end()
 	r.a.kill()
