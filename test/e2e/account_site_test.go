@@ -3,12 +3,15 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -157,11 +160,49 @@ func (s *site) reach(from, to *lab.Pod) {
 			_, err := from.Run(s.ctx, "ping", "-q", "-c10", "-i0.01", "-W1", a)
 			return err
 		})
-		out, err := from.Run(s.ctx, "ping", "-q", "-c10", "-i0.01", "-W5", a)
+		before := s.counters(from.Node, to.Node)
+		out, err := from.Run(s.ctx, "ping", "-c10", "-i0.01", "-W5", a)
 		if m := echoes.FindStringSubmatch(out); err != nil || m == nil || m[1] != m[2] {
-			s.t.Errorf("%s to %s at %s, once it works: %v\n%s", from.Name, to.Name, a, err, out)
+			s.t.Errorf("%s to %s at %s, once it works: %v\n%s\nwhat counted meanwhile:", from.Name, to.Name, a, err, out)
+			after := s.counters(from.Node, to.Node)
+			for _, k := range slices.Sorted(maps.Keys(after)) {
+				if before[k] != after[k] {
+					s.t.Logf("%s: %v, was %v", k, after[k], before[k])
+				}
+			}
 		}
 	}
+}
+
+// counters flattens all that nodes and the kernel under them count, by its path.
+func (s *site) counters(nodes ...*lab.Node) map[string]any {
+	s.t.Helper()
+	flat := map[string]any{}
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, v := range v {
+				walk(path+"."+k, v)
+			}
+		case []any:
+			for i, v := range v {
+				walk(fmt.Sprintf("%s.%d", path, i), v)
+			}
+		default:
+			flat[path] = v
+		}
+	}
+	for _, n := range nodes {
+		sample, err := n.Sample(s.ctx)
+		s.must(err)
+		text, err := json.Marshal(sample)
+		s.must(err)
+		var tree any
+		s.must(json.Unmarshal(text, &tree))
+		walk(n.Name, tree)
+	}
+	return flat
 }
 
 // reachAll is reach over every way there is, one direction each.
