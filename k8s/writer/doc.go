@@ -7,10 +7,12 @@
 // holds. After a write the key rests until the cache shows its result: a
 // decision is never made on a state that a write of our own has overtaken.
 //
-// Two classes share one token bucket, the node's budget. Static goes first:
-// learned churn never holds it up by more than the writes in flight. The
-// learned class is bounded and refuses what does not fit; the static class is
-// bounded by the objects there are.
+// Three classes share one token bucket, the node's budget: static, learned,
+// refresh. Each write goes to the most urgent key there is when the budget
+// allows it, so that learned churn never holds a static write up by more than
+// the writes in flight, nor refreshes anything. The learned and the refresh
+// class are bounded and refuse what does not fit; the static class is bounded by
+// the objects there are.
 //
 // Failures back off per key, exponentially and jittered, up to a cap. While the
 // API server is away every key waits so, and forwarding goes on.

@@ -42,6 +42,9 @@ type Op struct {
 	Last bool
 	// Then is called once the write went through; nil: nothing.
 	Then func()
+	// Done is told what came of the write, before its key may be decided again;
+	// nil: nobody is.
+	Done func(Result, error)
 }
 
 // Result is what a write led to.

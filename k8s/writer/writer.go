@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,20 +16,21 @@ import (
 // Class is a key's place in the queue.
 type Class uint8
 
-// The classes; Static goes first.
+// The classes, the most urgent first. Refresh is for what only tells a time.
 const (
 	Static Class = iota
 	Learned
+	Refresh
 	classes
 )
 
 // Options of a Writer. Zero values mean the defaults named.
 type Options struct {
 	API        API
-	Rate       float64       // writes a second; 100
-	Burst      int           // writes at once after a rest; 200
+	Rate       float64       // writes a second; DefaultRate
+	Burst      int           // writes at once after a rest; DefaultBurst
 	Workers    int           // writes in flight; 8
-	MaxLearned int           // keys of the learned class; 16384
+	MaxLearned int           // keys of the learned class, and of the refresh class; 16384
 	BackoffMin time.Duration // after a first failure; 100 ms
 	BackoffMax time.Duration // the cap; 30 s
 	// Observe, if set, is told of every attempt: the resource, the verb, and
@@ -36,6 +38,16 @@ type Options struct {
 	Observe func(resource string, v Verb, reason string)
 	Log     *slog.Logger // nil: none
 }
+
+// The node's budget unless Options say otherwise. 50 creates and deletes of
+// endpoints a second with two addresses each are 25 x 5 and 25 x 4 writes: the
+// churn of a whole cluster on one node fits with a quarter to spare. A node that
+// starts with 110 pods, the kubelet's default limit, has 550 writes to make: they
+// go at once. See docs/decisions/0056.
+const (
+	DefaultRate  = 300
+	DefaultBurst = 600
+)
 
 // rest is how long a key waits for the cache to show a write before it is
 // decided again regardless. It is long: only a watch that lost its way needs it.
@@ -46,6 +58,7 @@ type Writer[K comparable] struct {
 	opts    Options
 	decider Decider[K]
 	limit   *rate.Limiter
+	log     *complaints
 
 	mu     sync.Mutex
 	wake   sync.Cond // a key became ready, or the end
@@ -73,8 +86,8 @@ func New[K comparable](d Decider[K], o Options) (*Writer[K], error) {
 	if d == nil || o.API == nil {
 		return nil, errors.New("writer: give a decider and an API client")
 	}
-	set(&o.Rate, 100)
-	set(&o.Burst, 200)
+	set(&o.Rate, DefaultRate)
+	set(&o.Burst, DefaultBurst)
 	set(&o.Workers, 8)
 	set(&o.MaxLearned, 16384)
 	set(&o.BackoffMin, 100*time.Millisecond)
@@ -85,7 +98,7 @@ func New[K comparable](d Decider[K], o Options) (*Writer[K], error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &Writer[K]{opts: o, decider: d, limit: rate.NewLimiter(rate.Limit(o.Rate), o.Burst), keys: map[K]*entry{}}
+	w := &Writer[K]{opts: o, decider: d, limit: rate.NewLimiter(rate.Limit(o.Rate), o.Burst), log: newComplaints(o.Log), keys: map[K]*entry{}}
 	w.wake.L = &w.mu
 	return w, nil
 }
@@ -96,14 +109,14 @@ func set[T int | float64 | time.Duration](v *T, unset T) {
 	}
 }
 
-// Enqueue asks for a decision on k. It never blocks. It returns false when the
-// learned class is full and k is not in it yet; whoever asked asks again later.
+// Enqueue asks for a decision on k. It never blocks. It returns false when a
+// bounded class is full and k is not queued yet; whoever asked asks again later.
 func (w *Writer[K]) Enqueue(k K, c Class) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.keys[k]
 	if e == nil {
-		if c == Learned && w.count[Learned] >= w.opts.MaxLearned {
+		if c != Static && w.count[c] >= w.opts.MaxLearned {
 			return false
 		}
 		e = &entry{class: c}
@@ -114,9 +127,22 @@ func (w *Writer[K]) Enqueue(k K, c Class) bool {
 		w.count[e.class]--
 		w.count[c]++
 		e.class = c
+		if e.queued { // its old place is passed over
+			w.ready[c] = append(w.ready[c], k)
+		}
 	}
 	w.makeReady(k, e)
 	return true
+}
+
+// Touch tells that the cache changed what it holds of k: a key that waits for
+// that is decided anew. It does nothing for a key that is at rest.
+func (w *Writer[K]) Touch(k K) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.keys[k]; e != nil {
+		w.makeReady(k, e)
+	}
 }
 
 // Len returns the number of keys of a class that are not at rest for good:
@@ -163,36 +189,17 @@ func (w *Writer[K]) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// step takes one key and deals with it. It returns false at the end.
+// step makes one write. It returns false at the end.
 func (w *Writer[K]) step(ctx context.Context) bool {
-	k, e, ok := w.next()
+	k, e, op, ok := w.choose(ctx)
 	if !ok {
 		return false
 	}
-	if !w.rested(k, e) {
-		w.settle(k, e, false)
-		return true
-	}
-	op := w.decider.Decide(k)
-	if op.Verb == None {
-		w.settle(k, e, true)
-		return true
-	}
-	if !w.limit.Allow() {
-		if w.limit.Wait(ctx) != nil { // the end: the key keeps its turn
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			e.inFlight = false
-			w.makeReady(k, e)
-			return false
-		}
-		if op = w.decider.Decide(k); op.Verb == None { // the wait may have overtaken it
-			w.settle(k, e, true)
-			return true
-		}
-	}
 	result, err := do(ctx, w.opts.API, op)
 	w.opts.Observe(op.Resource.Name, op.Verb, reason(err))
+	if op.Done != nil {
+		op.Done(result, err)
+	}
 	w.done(k, e, op, result, err)
 	if err == nil && op.Then != nil {
 		op.Then()
@@ -200,7 +207,44 @@ func (w *Writer[K]) step(ctx context.Context) bool {
 	return true
 }
 
-// next waits for a ready key, static first.
+// choose returns the most urgent write once the budget allows one. Whoever waits
+// for the budget keeps no key meanwhile, so that nothing more urgent waits behind
+// it.
+func (w *Writer[K]) choose(ctx context.Context) (k K, e *entry, op Op, ok bool) {
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	for paid := false; ; {
+		if k, e, ok = w.next(); !ok {
+			return k, e, op, false
+		}
+		if !w.rested(k, e) {
+			w.settle(k, e, false)
+			continue
+		}
+		if op = w.decider.Decide(k); op.Verb == None {
+			w.settle(k, e, true)
+			continue
+		}
+		if paid || w.limit.Allow() {
+			return k, e, op, true
+		}
+		w.putBack(k, e)
+		if w.limit.Wait(ctx) != nil {
+			return k, e, op, false
+		}
+		paid = true
+	}
+}
+
+// putBack gives a key its turn again.
+func (w *Writer[K]) putBack(k K, e *entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.inFlight, e.queued = false, true
+	w.ready[e.class] = slices.Insert(w.ready[e.class], 0, k)
+}
+
+// next waits for a ready key of the most urgent class.
 func (w *Writer[K]) next() (k K, e *entry, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,8 +330,7 @@ func (w *Writer[K]) done(k K, e *entry, op Op, result Result, err error) {
 	default:
 		e.failures++
 		d := w.backoff(e.failures)
-		w.opts.Log.Warn("API write failed", "resource", op.Resource.Name, "name", op.Name, "verb", op.Verb.String(),
-			"error", err, "failures", e.failures, "retry", d)
+		w.log.failed(op, err, e.failures, d)
 		e.hold = true
 		w.later(k, e, d, true)
 	}

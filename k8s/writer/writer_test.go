@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -286,4 +288,39 @@ func TestLearnedClassIsBounded(t *testing.T) {
 			t.Errorf("after a rise to static: %d learned", q.Len(Learned))
 		}
 	})
+}
+
+// TestOneCauseIsLoggedNowAndThen holds that many keys that fail alike do not
+// fill the log, and that another cause is still heard.
+func TestOneCauseIsLoggedNowAndThen(t *testing.T) {
+	var lines atomic.Int32
+	log := slog.New(slog.NewTextHandler(lineCounter{&lines}, nil))
+	run(t, Options{Log: log, BackoffMin: 100 * time.Millisecond, BackoffMax: time.Second}, func(t *testing.T, w *world, q *Writer[int]) {
+		w.fail = func() error { return apierrors.NewInternalError(errors.New("database space exceeded")) }
+		for k := range 100 {
+			w.set(q, k+1, 1000+k, Static)
+		}
+		time.Sleep(65 * time.Second)
+		synctest.Wait()
+		tries := w.count()
+		if n := lines.Load(); n < 2 || n > 7 || tries < 1000 {
+			t.Errorf("%d lines for %d failures in 65 s", n, tries)
+		}
+		before := lines.Load()
+		w.mu.Lock()
+		w.fail = func() error { return apierrors.NewForbidden(gr, "x", errors.New("no")) }
+		w.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if lines.Load() == before {
+			t.Error("another cause is not logged")
+		}
+	})
+}
+
+type lineCounter struct{ n *atomic.Int32 }
+
+func (c lineCounter) Write(b []byte) (int, error) {
+	c.n.Add(1)
+	return len(b), nil
 }
