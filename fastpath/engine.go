@@ -50,6 +50,7 @@ type Engine struct {
 	inUse   []atomic.Int32 // queues in use, by uplink
 	slots   []*slot
 	started bool
+	hold    chan struct{} // until it is closed the workers wait; nil: they do not
 	ended   chan struct{}
 
 	snapshot atomic.Pointer[table.Snapshot]
@@ -244,6 +245,12 @@ func (e *Engine) connect() error {
 // Start starts the workers, or none: if one cannot run, those that could are
 // ended before it returns.
 func (e *Engine) Start() error {
+	err := e.launch()
+	e.started = err == nil
+	return err
+}
+
+func (e *Engine) launch() error {
 	ready := make([]chan error, len(e.workers))
 	ended := make(chan struct{}, len(e.workers))
 	for i, w := range e.workers {
@@ -269,8 +276,10 @@ func (e *Engine) Start() error {
 		running = append(running, w)
 	}
 	if err == nil {
-		e.started = true
 		return nil
+	}
+	if e.hold != nil {
+		return err // Abandon ends those that run
 	}
 	for _, w := range running {
 		w.do(func() { w.stop = true })
@@ -400,7 +409,7 @@ func (e *Engine) pause() (resume func()) {
 	stopped := make(chan struct{}, len(e.workers))
 	again := make(chan struct{})
 	for _, w := range e.workers {
-		go w.do(func() {
+		w.post(func() {
 			stopped <- struct{}{}
 			<-again
 		})

@@ -1,31 +1,40 @@
 package fastpath
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"golang.org/x/sys/unix"
 
 	"picot.dev/picot/xsk"
 )
 
-// Handover is all a new process needs beside the descriptors to go on with an
+// handover.go gives the sockets and their frames to another process. What takes
+// long is done while the old one goes on:
+//
+//	old                        new
+//	Offer ── sockets ────────► Prepare: rings mapped, threads started, all wait
+//	Freeze: workers stop
+//	      ── state ──────────► Adopt: where each frame is, how far each ring
+//	                           GoOn
+//
+// Between Freeze and GoOn the kernel receives into the rx rings, as long as the
+// fill rings have frames.
+
+// Handover is what a new process needs beside the descriptors to prepare for an
 // old one's frames: Memory's, and each socket's in the order of Sockets. Plain
 // data, for gob.
 type Handover struct {
 	Config  Config
-	Places  []byte // a little-endian word each
 	Sockets []HandoverSocket
 	InUse   []int32 // queues in use, by uplink
 }
 
-// HandoverSocket is one socket of a Handover.
+// HandoverSocket is one socket of a Handover: what of it stays the same.
 type HandoverSocket struct {
 	Slot, Port, Uplink, Queue int
 	Worker, Shard             int
-	State                     SocketState
 	Options                   xsk.Options
-	Parts                     []xsk.Desc
-	Received, Sent            uint64
 }
 
 // ErrHandover says that a Handover does not fit this process.
@@ -38,19 +47,10 @@ func (c Config) Geometry() string {
 		c.Workers, c.MaxPorts, c.PortsPerShard, c.ChunksPerShard, c.UplinkQueues)
 }
 
-// Freeze stops every worker at a safe point: no frame is in a worker's hands or
-// between workers, all are free, in a fill ring or in a tx ring. The kernel
-// goes on receiving into the rx rings. It returns the state and the sockets'
-// descriptors, which stay the Engine's. Then either resume is called and
-// everything goes on, or the process ends. Nothing else may be called in
-// between.
-func (e *Engine) Freeze() (h *Handover, fds []int, resume func()) {
-	resume = e.pause()
-	e.drainRings()
-	h = &Handover{Config: e.config, Places: make([]byte, 4*len(e.places))}
-	for i, p := range e.places {
-		binary.LittleEndian.PutUint32(h.Places[4*i:], uint32(p))
-	}
+// Offer lists the sockets and their descriptors, which stay the Engine's. It
+// holds until a socket is added or removed.
+func (e *Engine) Offer() (h *Handover, fds []int) {
+	h = &Handover{Config: e.config}
 	for i := range e.inUse {
 		h.InUse = append(h.InUse, e.inUse[i].Load())
 	}
@@ -61,11 +61,23 @@ func (e *Engine) Freeze() (h *Handover, fds []int, resume func()) {
 		k := s.sock
 		h.Sockets = append(h.Sockets, HandoverSocket{
 			Slot: i, Port: k.port, Uplink: k.uplink, Queue: k.queue, Worker: s.worker.id, Shard: k.shard.index,
-			State: k.state, Options: k.xs.Requested(), Parts: k.parts, Received: k.received, Sent: k.sent,
+			Options: k.xs.Requested(),
 		})
 		fds = append(fds, k.xs.FD())
 	}
-	return h, fds, resume
+	return h, fds
+}
+
+// Freeze stops every worker at a safe point, where no frame is in a worker's
+// hands or between workers: all are free, in a fill ring or in a tx ring. It
+// writes that into state, of StateLen bytes. Then either resume is called and
+// everything goes on, or the process ends. Nothing else may be called in
+// between, and no socket added or removed since Offer.
+func (e *Engine) Freeze(state []byte) (resume func()) {
+	resume = e.pause()
+	e.drainRings()
+	e.writeState(state)
+	return resume
 }
 
 // drainRings does the workers' part of the hand-offs under way, with all of
@@ -86,100 +98,133 @@ func (e *Engine) drainRings() {
 	}
 }
 
-// Adopt makes an engine that goes on with another process's sockets and frames.
-// c must have the same geometry; mem is the other's memory. The Engine owns mem
-// and the descriptors from then on, unless Adopt fails: then both stay the
-// caller's. Start it once a snapshot is published.
-func Adopt(c Config, h *Handover, mem *xsk.Memory, fds []int) (*Engine, error) {
-	c, err := c.withDefaults()
+// Prepare makes an engine that can go on with another process's sockets and
+// frames, while that one still works. c must have the same geometry; mem is the
+// other's memory. It owns mem and the descriptors, whatever comes of it. Then
+// comes Adopt and GoOn, or Abandon.
+func Prepare(c Config, h *Handover, mem *xsk.Memory, fds []int) (e *Engine, err error) {
+	c, err = c.withDefaults()
+	switch {
+	case err != nil:
+	case c.Geometry() != h.Config.Geometry():
+		err = fmt.Errorf("%w: it has %s, this process %s", ErrHandover, h.Config.Geometry(), c.Geometry())
+	case len(fds) != len(h.Sockets):
+		err = fmt.Errorf("%w: %d sockets, %d descriptors", ErrHandover, len(h.Sockets), len(fds))
+	case len(h.InUse) != len(c.UplinkQueues):
+		err = fmt.Errorf("%w: %d uplinks in use, %d here", ErrHandover, len(h.InUse), len(c.UplinkQueues))
+	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, closeAll(fds), mem.Close())
 	}
-	if c.Geometry() != h.Config.Geometry() {
-		return nil, fmt.Errorf("%w: it has %s, this process %s", ErrHandover, h.Config.Geometry(), c.Geometry())
-	}
-	if len(fds) != len(h.Sockets) {
-		return nil, fmt.Errorf("%w: %d sockets, %d descriptors", ErrHandover, len(h.Sockets), len(fds))
-	}
-	e, err := build(c, mem)
-	if err != nil {
-		return nil, err
-	}
-	if len(h.Places) != 4*len(e.places) {
-		return nil, fmt.Errorf("%w: %d frames, %d here", ErrHandover, len(h.Places)/4, len(e.places))
+	if e, err = build(c, mem); err != nil {
+		return nil, errors.Join(err, closeAll(fds))
 	}
 	for i, n := range h.InUse {
 		e.inUse[i].Store(n)
 	}
-	e.adoptPlaces(h)
 	for i := range h.Sockets {
-		if err := e.adoptSocket(&h.Sockets[i], fds[i]); err != nil {
-			return nil, err
+		if err := e.prepareSocket(&h.Sockets[i], fds[i]); err != nil {
+			return nil, errors.Join(err, closeAll(fds[i+1:]), e.Abandon())
 		}
+	}
+	// Faults that are taken now are not taken with the frames waiting. Without it
+	// everything works, too.
+	_ = mem.Populate()
+	for i := range e.places {
+		e.places[i] = placeFree
+	}
+	e.hold = make(chan struct{})
+	if err := e.launch(); err != nil {
+		return nil, errors.Join(err, e.Abandon())
 	}
 	return e, nil
 }
 
-// adoptPlaces takes over where each frame is. What was in nobody's ring is free.
-func (e *Engine) adoptPlaces(h *Handover) {
-	parts := map[xsk.Addr]bool{}
-	for _, s := range h.Sockets {
-		for _, p := range s.Parts {
-			parts[p.Addr.Chunk()] = true
-		}
+func closeAll(fds []int) error {
+	var err error
+	for _, fd := range fds {
+		err = errors.Join(err, unix.Close(fd))
 	}
-	for _, sh := range e.shards {
-		sh.free = sh.free[:0]
-	}
-	for i := range e.places {
-		a := xsk.Addr(i) * xsk.ChunkSize
-		p := place(binary.LittleEndian.Uint32(h.Places[4*i:]))
-		switch p & stateMask {
-		case placeFill, placeTX:
-			e.places[i] = p
-			continue
-		}
-		if parts[a] {
-			e.places[i] = placeBatch
-			continue
-		}
-		e.places[i] = placeFree
-		sh := e.shards[e.mem.ShardOf(a)]
-		sh.put(a)
-	}
+	return err
 }
 
-func (e *Engine) adoptSocket(s *HandoverSocket, fd int) error {
+// prepareSocket maps a socket's rings and has its worker's epoll watch it. What
+// is in the rings is not looked at: the other process still moves them. On an
+// error the descriptor is closed.
+func (e *Engine) prepareSocket(s *HandoverSocket, fd int) error {
+	if !e.fits(s) {
+		return errors.Join(fmt.Errorf("%w: a socket out of place: %+v", ErrHandover, *s), unix.Close(fd))
+	}
 	region := e.mem.Whole()
 	if s.Uplink < 0 {
 		region = e.mem.Shard(s.Shard)
 	}
 	xs, err := xsk.FromFD(fd, e.mem, region, s.Options)
 	if err != nil {
-		return fmt.Errorf("%w: socket of port %d queue %d: %w", ErrHandover, s.Port, s.Queue, err)
+		return errors.Join(fmt.Errorf("%w: socket of port %d queue %d: %w", ErrHandover, s.Port, s.Queue, err), unix.Close(fd))
 	}
-	k := &sock{
-		xs: xs, slot: s.Slot, shard: e.shards[s.Shard], port: s.Port, uplink: s.Uplink, queue: s.Queue,
-		state: s.State, parts: s.Parts, received: s.Received, sent: s.Sent,
+	if err := e.reserve(s, xs); err != nil {
+		return errors.Join(err, xs.Close())
 	}
-	fill := fillOf(k.slot)
-	for _, p := range e.places {
-		if p == fill {
-			k.inFill++
-		}
-	}
+	return nil
+}
+
+// reserve makes room for a socket without a look at its rings.
+func (e *Engine) reserve(s *HandoverSocket, xs *xsk.Socket) error {
+	k := &sock{xs: xs, slot: s.Slot, shard: e.shards[s.Shard], port: s.Port, uplink: s.Uplink, queue: s.Queue}
 	w := e.workers[s.Worker]
 	k.prepare(w)
-	if err := w.attach(k); err != nil {
+	if err := w.enlist(k); err != nil {
 		return err
-	}
-	if xs.Outstanding() > 0 {
-		k.sending = true
-		w.sending = append(w.sending, k)
-	}
-	for len(e.slots) <= k.slot {
-		e.slots = append(e.slots, nil)
 	}
 	e.slots[k.slot] = &slot{sock: k, worker: w}
 	return nil
+}
+
+// fits says that every index of s is inside its table, and its slot free.
+func (e *Engine) fits(s *HandoverSocket) bool {
+	const slotMost = 1 << 20
+	if s.Slot < 0 || s.Slot > slotMost || s.Shard < 0 || s.Shard >= len(e.shards) || s.Worker < 0 || s.Worker >= len(e.workers) {
+		return false
+	}
+	for len(e.slots) <= s.Slot {
+		e.slots = append(e.slots, nil)
+	}
+	if e.slots[s.Slot] != nil || s.Queue < 0 {
+		return false
+	}
+	if s.Uplink < 0 {
+		return s.Port >= 1 && s.Port <= e.config.MaxPorts
+	}
+	return s.Uplink < len(e.owners) && s.Queue < len(e.owners[s.Uplink]) && s.Port == e.firstUplinkRow()+s.Uplink
+}
+
+// Adopt takes over what Freeze of h's engine wrote. It changes nothing that both
+// processes see: GoOn does, or Abandon comes.
+func (e *Engine) Adopt(h *Handover, state []byte) error { return e.readState(h, state) }
+
+// GoOn lets the workers of an engine that has adopted everything run. A snapshot
+// has been published before.
+func (e *Engine) GoOn() {
+	e.started = true
+	close(e.hold)
+}
+
+// Abandon drops a prepared engine that does not get the frames after all. The
+// other process notices nothing.
+func (e *Engine) Abandon() error {
+	if e.hold != nil {
+		for _, w := range e.workers {
+			w.stop = true // read after the hold's end
+		}
+		close(e.hold)
+		<-e.ended
+	}
+	var err error
+	for _, s := range e.slots {
+		if s != nil {
+			err = errors.Join(err, s.sock.xs.Close()) // unmaps and closes, no more
+		}
+	}
+	return errors.Join(err, e.close())
 }

@@ -128,6 +128,17 @@ func (e *Engine) on(w *worker, f func()) {
 
 // attach is AddPort and AddUplink on the worker's thread.
 func (w *worker) attach(k *sock) error {
+	if err := w.enlist(k); err != nil {
+		return err
+	}
+	w.eng.seat(k)
+	w.refill(k)
+	w.activate(k) // frames may have come before epoll watched
+	return nil
+}
+
+// enlist makes k one of the worker's sockets, and leaves its rings alone.
+func (w *worker) enlist(k *sock) error {
 	if err := k.shard.join(k); err != nil {
 		return err
 	}
@@ -149,9 +160,6 @@ func (w *worker) attach(k *sock) error {
 	} else if k.queue == 0 {
 		w.byPort[k.port] = k
 	}
-	w.eng.seat(k)
-	w.refill(k)
-	w.activate(k) // frames may have come before epoll watched
 	return nil
 }
 

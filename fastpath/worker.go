@@ -112,6 +112,9 @@ func (w *worker) run(ready chan<- error) {
 		}
 	}
 	ready <- nil
+	if w.eng.hold != nil {
+		<-w.eng.hold
+	}
 	var idle, looked int64 // when the rounds without frames began, 0: not idle; of the last look
 	for !w.stop {
 		w.load()
@@ -286,12 +289,17 @@ func (w *worker) wake() {
 // do runs f on the worker's thread between two rounds and waits for it.
 func (w *worker) do(f func()) {
 	done := make(chan struct{})
+	w.post(func() { f(); close(done) })
+	<-done
+}
+
+// post has f run on the worker's thread between two rounds.
+func (w *worker) post(f func()) {
 	w.mu.Lock()
-	w.queue = append(w.queue, func() { f(); close(done) })
+	w.queue = append(w.queue, f)
 	w.pending.Store(true)
 	w.mu.Unlock()
 	w.wake()
-	<-done
 }
 
 func (w *worker) obey() {

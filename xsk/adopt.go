@@ -7,9 +7,10 @@ import (
 )
 
 // FromFD adopts a bound socket another process opened with r of the same
-// memory and o, and has stopped using. The rings are mapped again and the
-// indices taken from them, so frames in the rings and in flight carry on. On
-// success the Socket owns fd; on error the caller still does.
+// memory and o, and has stopped using; or will have, then Reload is to be called
+// before anything else. The rings are mapped again and the indices taken from
+// them, so frames in the rings and in flight carry on. On success the Socket
+// owns fd; on error the caller still does.
 func FromFD(fd int, m *Memory, r Region, o Options) (*Socket, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -32,6 +33,16 @@ func FromFD(fd int, m *Memory, r Region, o Options) (*Socket, error) {
 	}
 	unix.CloseOnExec(fd)
 	return s, nil
+}
+
+// Reload takes the rings' indices again: another process has moved them since
+// FromFD, and has stopped.
+func (s *Socket) Reload() {
+	s.fill.reload()
+	s.completion.reload()
+	s.rx.reload()
+	s.tx.reload()
+	s.countOutstanding()
 }
 
 func (s *Socket) adopt() error {

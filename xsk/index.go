@@ -21,6 +21,15 @@ type producer struct {
 	bad  uint64  // impossible values of *peer
 }
 
+// reload takes both indices from the ring. Nothing is cached of an adopted ring
+// but what it says itself; an impossible consumer index leaves the ring full
+// until it is possible.
+func (p *producer) reload() {
+	p.next = atomic.LoadUint32(p.own)
+	p.cons = p.next - p.size
+	p.refresh()
+}
+
 // room is the number of free entries, looked up again if less than want.
 func (p *producer) room(want uint32) uint32 {
 	if n := p.size - (p.next - p.cons); n >= want {
@@ -54,6 +63,13 @@ type consumer struct {
 	own  *uint32 // consumer index, ours to store
 	peer *uint32 // producer index, stored by the kernel
 	bad  uint64  // impossible values of *peer
+}
+
+// reload takes both indices from the ring.
+func (c *consumer) reload() {
+	c.next = atomic.LoadUint32(c.own)
+	c.prod = c.next
+	c.refresh()
 }
 
 // ready is the number of entries to read, looked up again if less than want.

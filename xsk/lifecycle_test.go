@@ -85,6 +85,12 @@ func TestOpenWaitsForQueue(t *testing.T) {
 // A socket handed over keeps its rings: frames that wait in each of the four
 // are found by the adopter, and no chunk is lost.
 func TestFromFDCarriesOn(t *testing.T) {
+	for name, early := range map[string]bool{"adopted when the other has stopped": false, "before, and reloaded": true} {
+		t.Run(name, func(t *testing.T) { carriesOn(t, early) })
+	}
+}
+
+func carriesOn(t *testing.T, early bool) {
 	inNetns(t)
 	m := xsktest.Memory(t, 2, 64)
 	a, b := veth(t, "v", 1, 1500)
@@ -93,6 +99,28 @@ func TestFromFDCarriesOn(t *testing.T) {
 	old := open(t, m, r, a, o)
 	slot(t, redirector(t, a, false), old)
 	app := openPacket(t, b)
+
+	// Both descriptors travel, as over SCM_RIGHTS.
+	m2, err := xsk.MemoryFromFD(dup(t, m.FD()), xsk.MemoryOptions{Shards: 2, ChunksPerShard: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m2.Close()
+	if err := m2.Populate(); err != nil {
+		t.Error(err)
+	}
+	sockFD := dup(t, old.FD())
+	adopt := func() *xsk.Socket {
+		s, err := xsk.FromFD(sockFD, m2, m2.Shard(1), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	var s *xsk.Socket
+	if early {
+		s = adopt()
+	}
 
 	old.Fill(chunks(r, 0, 32))
 	for i := range 5 {
@@ -109,19 +137,13 @@ func TestFromFDCarriesOn(t *testing.T) {
 		t.Fatalf("outstanding %d", old.Outstanding())
 	}
 
-	// Both descriptors travel, as over SCM_RIGHTS.
-	sockFD, memFD := dup(t, old.FD()), dup(t, m.FD())
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	m2, err := xsk.MemoryFromFD(memFD, xsk.MemoryOptions{Shards: 2, ChunksPerShard: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m2.Close()
-	s, err := xsk.FromFD(sockFD, m2, m2.Shard(1), o)
-	if err != nil {
-		t.Fatal(err)
+	if early {
+		s.Reload()
+	} else {
+		s = adopt()
 	}
 	defer s.Close()
 

@@ -179,6 +179,15 @@ func MemoryFromFD(fd int, o MemoryOptions) (*Memory, error) {
 	return m, nil
 }
 
+// Populate maps every page at once, taking those that are not there yet: else
+// each is a page fault at its first use.
+func (m *Memory) Populate() error {
+	if err := unix.Madvise(m.mapping, unix.MADV_POPULATE_WRITE); err != nil {
+		return fmt.Errorf("populating %d bytes of frame memory: %w", len(m.mapping), err)
+	}
+	return nil
+}
+
 // Close unmaps the memory. Close every socket first, and keep no slice of
 // Frame or Chunk: they would fault. Sockets another process holds keep the
 // pages alive.

@@ -1,7 +1,5 @@
 package xsk
 
-import "sync/atomic"
-
 // shared is a ring's memory as both sides see it.
 type shared[E ringAddr | ringDesc] struct {
 	producer, consumer, flags *uint32
@@ -18,19 +16,13 @@ func plainRing[E ringAddr | ringDesc](entries int, first uint32) shared[E] {
 
 func (r shared[E]) asProducer() producer {
 	p := producer{size: uint32(len(r.entries)), own: r.producer, peer: r.consumer}
-	// Nothing is cached of an adopted ring but what it says itself; an
-	// impossible consumer index leaves the ring full until it is possible.
-	p.next = atomic.LoadUint32(p.own)
-	p.cons = p.next - p.size
-	p.refresh()
+	p.reload()
 	return p
 }
 
 func (r shared[E]) asConsumer() consumer {
 	c := consumer{size: uint32(len(r.entries)), own: r.consumer, peer: r.producer}
-	c.next = atomic.LoadUint32(c.own)
-	c.prod = c.next
-	c.refresh()
+	c.reload()
 	return c
 }
 
@@ -43,7 +35,12 @@ func (s *Socket) attach(fill, completion shared[ringAddr], rx, tx shared[ringDes
 		producer: tx.asProducer(), flags: tx.flags, entries: tx.entries,
 		metadata: s.options.metadata(), refused: s.options.refused(),
 	}
-	// Both indices count from the socket's birth: what is submitted and not
-	// reaped is their difference. After excess completions it can be negative.
+	s.countOutstanding()
+}
+
+// countOutstanding takes the frames under way from the rings: both indices count
+// from the socket's birth, and what is submitted and not reaped is their
+// difference. After excess completions it can be negative.
+func (s *Socket) countOutstanding() {
 	s.outstanding = max(0, int(int32(s.tx.next-s.completion.next)))
 }

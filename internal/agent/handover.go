@@ -23,16 +23,20 @@ import (
 //	 ◄────────────────────────── offer   with memory and the pins' lock
 //	 sources in sync, tables compiled,
 //	 programs taken over
+//	 prepare ─────────────────────────►  its loop stands still from here on
+//	 ◄────────────────────────── ready   with the sockets and a page for the state
+//	 rings mapped, threads started
 //	 go ──────────────────────────────►  workers stop at a safe point
-//	 ◄────────────── state and sockets
-//	 workers start
+//	 ◄───────────────────────── frozen   the state is in the page
+//	 token taken, workers run
 //	 done ────────────────────────────►  ends
 //
-// The kernel receives into the rings all the while. Until done, the old one
-// goes on if anything fails.
+// Only from go to done does nobody forward, and then nothing is done that could
+// have been done before. The kernel receives into the rings all the while. Until
+// the token is taken, the old one goes on if anything fails.
 
 // takeoverFormat changes with what is said between the two.
-const takeoverFormat = 1
+const takeoverFormat = 2
 
 type hello struct {
 	Format   int
@@ -68,15 +72,26 @@ type offeredUplink struct {
 	IfIndex int
 }
 
-// frozen is the state at the safe point.
-type frozen struct {
+// ready is what stays the same until the safe point. The descriptors of its
+// sockets follow, then the two of the page for the state.
+type ready struct {
 	Handover fastpath.Handover
 	Ports    []offeredPort
 	Uplinks  []offeredUplink
 }
 
-// freezeFor bounds how long the old process stands still for the new one.
-const freezeFor = 2 * time.Second
+// frozen says that the state is written.
+type frozen struct {
+	Since int64 // when the workers were asked to stop, CLOCK_MONOTONIC in ns
+}
+
+const (
+	// prepareFor bounds how long the old process's loop stands still for the new
+	// one's preparations. Its workers forward.
+	prepareFor = 10 * time.Second
+	// freezeFor bounds how long its workers do.
+	freezeFor = 2 * time.Second
+)
 
 // errHandedOver ends the loop of an agent whose sockets another one has.
 var errHandedOver = errors.New("handed over")
@@ -149,13 +164,13 @@ func (a *Agent) handOver(ctx context.Context, conn *net.UnixConn) error {
 		return err
 	}
 	end := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	var start string
-	err := receiveMessage(conn, &start)
+	var prepare string
+	err := receiveMessage(conn, &prepare)
 	end()
 	if err != nil {
 		return fmt.Errorf("the newer agent gave up: %w", err)
 	}
-	asked := a.ask(ctx, func() { err = a.freeze(conn) })
+	asked := a.ask(ctx, func() { err = a.giveAway(conn) })
 	return errors.Join(asked, err)
 }
 
@@ -192,31 +207,51 @@ func (a *Agent) inventory() (ports []offeredPort, ups []offeredUplink) {
 	return ports, ups
 }
 
-// freeze gives the frames away, in the loop's goroutine. If the newer process
-// does not say in time that it has them, this one goes on.
-func (a *Agent) freeze(conn *net.UnixConn) error {
+// giveAway has the newer process prepare, and then gives it the frames, all in
+// the loop's goroutine: no socket comes or goes in between. If the newer one does
+// not say in time that it has them, this one goes on.
+func (a *Agent) giveAway(conn *net.UnixConn) (err error) {
+	if err := conn.SetDeadline(time.Now().Add(prepareFor)); err != nil {
+		return err
+	}
+	h, fds := a.engine.Offer()
+	page, err := newStatePage(h)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, page.close()) }()
+	r := ready{Handover: *h}
+	r.Ports, r.Uplinks = a.inventory()
+	if err := sendMessage(conn, r); err != nil {
+		return err
+	}
+	if err := sendFDs(conn, append(fds, page.fds()...)); err != nil {
+		return fmt.Errorf("sockets: %w", err)
+	}
+	var start string
+	if err := receiveMessage(conn, &start); err != nil {
+		return fmt.Errorf("the newer agent does not get ready: %w", err)
+	}
+	return a.freeze(conn, page, len(fds))
+}
+
+func (a *Agent) freeze(conn *net.UnixConn, page *statePage, sockets int) error {
 	if err := conn.SetDeadline(time.Now().Add(freezeFor)); err != nil {
 		return err
 	}
-	began := time.Now()
-	f := frozen{}
-	f.Ports, f.Uplinks = a.inventory()
-	h, fds, resume := a.engine.Freeze()
-	f.Handover = *h
-	err := sendMessage(conn, f)
-	if err == nil {
-		err = sendFDs(conn, fds)
-	}
+	since := monotonic()
+	resume := a.engine.Freeze(page.data)
+	err := sendMessage(conn, frozen{Since: since})
 	var done string
 	if err == nil {
 		err = receiveMessage(conn, &done)
 	}
-	if err != nil {
+	if err != nil && page.take() {
 		resume()
-		return fmt.Errorf("after %v of standing still, going on: %w", time.Since(began), err)
+		return fmt.Errorf("after %v of standing still, going on: %w", time.Duration(monotonic()-since), err)
 	}
 	a.handedOver = true
-	a.log.Info("handed over", "sockets", len(fds), "stoodStill", time.Since(began).String())
+	a.log.Info("handed over", "sockets", sockets, "stoodStill", time.Duration(monotonic()-since).String())
 	a.successor = conn // ends the loop; closed once everything is let go of
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -126,14 +127,14 @@ func askToLeave(c *Config) error {
 	return nil
 }
 
-// prepareFor bounds the time until the sources are in sync.
-const prepareFor = 2 * time.Minute
+// syncFor bounds the time until the sources are in sync.
+const syncFor = 2 * time.Minute
 
 // takeOver waits for the sources, prepares everything the older agent has, and
 // goes on with its sockets. When it returns nil the workers run.
 func (a *Agent) takeOver(ctx context.Context) error {
 	t := a.older
-	limit := time.NewTimer(prepareFor)
+	limit := time.NewTimer(syncFor)
 	defer limit.Stop()
 	for !a.linksIn || !a.desiredIn {
 		select {
@@ -147,50 +148,16 @@ func (a *Agent) takeOver(ctx context.Context) error {
 		case u := <-a.desired:
 			a.onDesired(u)
 		case <-limit.C:
-			return fmt.Errorf("the sources are not in sync after %v", prepareFor)
+			return fmt.Errorf("the sources are not in sync after %v", syncFor)
 		}
 	}
 	a.inherit(t.offer.Ports, t.offer.Uplinks)
 	a.nodes.sync(time.Now())
-	s := a.tables.Snapshot()
-	began := time.Now()
-	if err := t.conn.SetDeadline(began.Add(freezeFor)); err != nil {
-		return err
-	}
-	if err := sendMessage(t.conn, "go"); err != nil {
-		return err
-	}
-	var f frozen
-	if err := receiveMessage(t.conn, &f); err != nil {
-		return fmt.Errorf("state: %w", err)
-	}
-	fds, err := receiveFDs(t.conn, len(f.Handover.Sockets))
+	r, err := a.takeSockets(t)
 	if err != nil {
-		return fmt.Errorf("sockets: %w", err)
-	}
-	engine, err := fastpath.Adopt(a.engineConfig(), &f.Handover, t.mem, fds)
-	if err != nil {
-		for _, fd := range fds {
-			_ = unix.Close(fd)
-		}
 		return err
 	}
-	a.setEngine(engine)
-	if a.changedSince(t.offer, f) {
-		a.inherit(f.Ports, f.Uplinks)
-		s = a.tables.Snapshot()
-	}
-	a.tables.last, a.tables.dirty, a.published = s, false, s.Version
-	engine.Publish(s)
-	if err := engine.Start(); err != nil {
-		return err
-	}
-	pause := time.Since(began)
-	if err := sendMessage(t.conn, "done"); err != nil {
-		return fmt.Errorf("the older agent is gone: %w", err)
-	}
-	a.log.Info("took over", "sockets", len(fds), "pause", pause.String())
-	a.dropStrangers(f.Ports)
+	a.dropStrangers(r.Ports)
 	// The older one lets go of its control socket and of the API, then of this
 	// connection.
 	if err := t.conn.SetDeadline(time.Now().Add(15 * time.Second)); err != nil {
@@ -202,7 +169,95 @@ func (a *Agent) takeOver(ctx context.Context) error {
 	return t.conn.Close()
 }
 
-func (a *Agent) changedSince(o offer, f frozen) bool {
+// takeSockets goes on with the older agent's sockets. When it returns nil the
+// workers run, and the older one is about to end.
+func (a *Agent) takeSockets(t *takeover) (*ready, error) {
+	if err := t.conn.SetDeadline(time.Now().Add(prepareFor)); err != nil {
+		return nil, err
+	}
+	r, page, err := a.prepare(t)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err := page.close(); err != nil {
+			a.log.Warn("takeover's page", "error", err)
+		}
+	}()
+	if a.changedSince(t.offer, r) {
+		a.inherit(r.Ports, r.Uplinks)
+	}
+	s := a.tables.Snapshot()
+	a.tables.last, a.tables.dirty, a.published = s, false, s.Version
+	a.engine.Publish(s)
+	runtime.GC() // not while nobody forwards
+	f, err := a.goOn(t, r, page)
+	if err != nil {
+		err = errors.Join(err, a.engine.Abandon())
+		a.engine = nil
+		return nil, err
+	}
+	a.log.Info("took over", "sockets", len(r.Handover.Sockets), "pause", f.String())
+	return r, nil
+}
+
+// prepare makes the data path on the older agent's sockets, while that one works.
+func (a *Agent) prepare(t *takeover) (*ready, *statePage, error) {
+	if err := sendMessage(t.conn, "prepare"); err != nil {
+		return nil, nil, err
+	}
+	r := &ready{}
+	if err := receiveMessage(t.conn, r); err != nil {
+		return nil, nil, fmt.Errorf("what it has: %w", err)
+	}
+	sockets := len(r.Handover.Sockets)
+	fds, err := receiveFDs(t.conn, sockets+2)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sockets: %w", err)
+	}
+	page, err := openStatePage(&r.Handover, fds[sockets], fds[sockets+1])
+	mem := t.mem
+	t.mem = nil // whatever comes, Prepare has it
+	engine, perr := fastpath.Prepare(a.engineConfig(), &r.Handover, mem, fds[:sockets])
+	if perr == nil && err != nil {
+		perr = engine.Abandon()
+	} else if perr != nil && err == nil {
+		err = page.close()
+	}
+	if err := errors.Join(err, perr); err != nil {
+		return nil, nil, err
+	}
+	a.setEngine(engine)
+	return r, page, nil
+}
+
+// goOn is the moment in which nobody forwards. It returns how long that was.
+func (a *Agent) goOn(t *takeover, r *ready, page *statePage) (time.Duration, error) {
+	if err := t.conn.SetDeadline(time.Now().Add(freezeFor)); err != nil {
+		return 0, err
+	}
+	if err := sendMessage(t.conn, "go"); err != nil {
+		return 0, err
+	}
+	var f frozen
+	if err := receiveMessage(t.conn, &f); err != nil {
+		return 0, fmt.Errorf("state: %w", err)
+	}
+	if err := a.engine.Adopt(&r.Handover, page.data); err != nil {
+		return 0, err
+	}
+	if !page.take() {
+		return 0, errors.New("too late: the older agent goes on")
+	}
+	a.engine.GoOn()
+	pause := time.Duration(monotonic() - f.Since)
+	if err := sendMessage(t.conn, "done"); err != nil {
+		a.log.Warn("the older agent is gone before it was told", "error", err)
+	}
+	return pause, nil
+}
+
+func (a *Agent) changedSince(o offer, f *ready) bool {
 	if len(o.Ports) != len(f.Ports) {
 		return true
 	}
@@ -303,6 +358,9 @@ func (a *Agent) coldInstead(cause error) error {
 	t := a.older
 	a.older = nil
 	errs := []error{t.conn.Close(), t.pins.Close()}
+	if t.mem != nil {
+		errs = append(errs, t.mem.Close())
+	}
 	for device, p := range a.ports.attached {
 		a.tables.portDown(p.key)
 		errs = append(errs, p.program.Close())
