@@ -57,13 +57,16 @@ func (m MAC) String() string {
 
 // Uint64 is the address as a 48-bit big-endian number.
 func (m MAC) Uint64() uint64 {
-	return uint64(m[0])<<40 | uint64(m[1])<<32 | uint64(m[2])<<24 |
-		uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5])
+	return uint64(binary.BigEndian.Uint32(m[0:4]))<<16 | uint64(binary.BigEndian.Uint16(m[4:6]))
 }
 
-// MACFromUint64 is the inverse of [MAC.Uint64]; bits above 48 are ignored.
-func MACFromUint64(v uint64) MAC {
-	return MAC{byte(v >> 40), byte(v >> 32), byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)}
+// MACFromUint64 is the inverse of [MAC.Uint64]; bits above 48 are ignored. It
+// writes the words that a copy reads: a read of bytes just written one by one
+// has to wait for them.
+func MACFromUint64(v uint64) (m MAC) {
+	binary.BigEndian.PutUint32(m[0:4], uint32(v>>16))
+	binary.BigEndian.PutUint16(m[4:6], uint16(v))
+	return m
 }
 
 // IsGroup reports the group bit: multicast or broadcast.

@@ -27,6 +27,25 @@ func mix(a, b uint64) uint64 {
 // packet stay together; addresses and protocol for other IP; MACs and EtherType
 // for the rest. VLAN tags do not count. All 64 bits are usable.
 func FlowHash(k *HashKey, frame []byte, l *Layout) uint64 {
+	if !l.Plain {
+		return flowHash(k, frame, l)
+	}
+	if l.L4 == plain4 {
+		h := (*[12]byte)(frame[plain4-8 : plain4+4])
+		return finish(k, binary.BigEndian.Uint64(h[0:8])^k[0], uint64(l.Proto)<<32|uint64(binary.BigEndian.Uint32(h[8:12])))
+	}
+	h := (*[36]byte)(frame[plain6-32 : plain6+4])
+	return finish(k, hash6(k, (*[32]byte)(h[0:32])), uint64(l.Proto)<<32|uint64(binary.BigEndian.Uint32(h[32:36])))
+}
+
+// hash6 mixes the addresses of an IPv6 header.
+func hash6(k *HashKey, h *[32]byte) uint64 {
+	a := mix(binary.BigEndian.Uint64(h[0:8])^k[0], binary.BigEndian.Uint64(h[8:16])^k[1])
+	b := mix(binary.BigEndian.Uint64(h[16:24])^k[1]^pi0, binary.BigEndian.Uint64(h[24:32])^k[0]^pi1)
+	return bits.RotateLeft64(a, 23) ^ b
+}
+
+func flowHash(k *HashKey, frame []byte, l *Layout) uint64 {
 	proto := uint64(l.Proto)
 	var ports uint64
 	if l.Fragment {
@@ -45,10 +64,7 @@ func FlowHash(k *HashKey, frame []byte, l *Layout) uint64 {
 			h := (*[IPv4MinLen]byte)(p)
 			return finish(k, binary.BigEndian.Uint64(h[12:20])^k[0], last)
 		case l.EtherType == EtherTypeIPv6 && len(p) >= IPv6Len:
-			h := (*[IPv6Len]byte)(p)
-			a := mix(binary.BigEndian.Uint64(h[8:16])^k[0], binary.BigEndian.Uint64(h[16:24])^k[1])
-			b := mix(binary.BigEndian.Uint64(h[24:32])^k[1]^pi0, binary.BigEndian.Uint64(h[32:40])^k[0]^pi1)
-			return finish(k, bits.RotateLeft64(a, 23)^b, last)
+			return finish(k, hash6(k, (*[32]byte)(p[8:40])), last)
 		}
 	}
 	if len(frame) < EthernetLen {

@@ -56,6 +56,10 @@ type Layout struct {
 	Fragment      bool   // any fragment (more fragments, or an offset)
 	FirstFragment bool   // a fragment with offset 0
 	ChainBroken   bool   // the IPv6 extension headers do not end inside the packet (RFC 7112)
+	// Plain is the commonest shape: an untagged, unfragmented IP packet without
+	// options or extension headers, with a whole TCP header or a UDP datagram that
+	// fills it. Those who read it then know where everything is. Set by [Parse].
+	Plain bool
 }
 
 // IsIPv4 reports that the layout describes an IPv4 packet.
@@ -77,7 +81,50 @@ func (l *Layout) End() int {
 // truncated tag) and for an IP header that is truncated or whose version or
 // lengths do not fit the frame; l is then not to be used. A frame that is not
 // IP always parses. No checksum is looked at.
-func Parse(frame []byte, l *Layout) bool { return parse(frame, l, false) }
+func Parse(frame []byte, l *Layout) bool {
+	// A Plain frame is read by whole words; whatever does not look like one is
+	// left to parse, which looks at one field after the other.
+	if len(frame) < plain4+udpLen {
+		return parse(frame, l, false)
+	}
+	h := (*[plain4 + udpLen]byte)(frame)
+	first := binary.BigEndian.Uint64(h[12:20]) // EtherType and 6 bytes of IP
+	var l4, total int
+	var proto uint8
+	var transport uint64
+	switch {
+	case first>>40 == EtherTypeIPv4<<8|0x45:
+		l4, total, proto = plain4, int(first>>16&0xffff), h[23]
+		transport = binary.BigEndian.Uint64(h[plain4:])
+		if binary.BigEndian.Uint16(h[20:22])&0x3fff != 0 {
+			proto = 0 // a fragment
+		}
+	case first>>44 == EtherTypeIPv6<<4|6 && len(frame) >= plain6+udpLen:
+		l4, total, proto = plain6, IPv6Len+int(first&0xffff), h[20]
+		transport = binary.BigEndian.Uint64(frame[plain6 : plain6+udpLen])
+	}
+	size := total - (l4 - EthernetLen) // of the transport header and data
+	switch {
+	case total > len(frame)-EthernetLen:
+		return parse(frame, l, false)
+	case proto == ProtoUDP && size >= udpLen && size == int(transport>>16&0xffff):
+	case proto == ProtoTCP && size >= tcpLen:
+	default:
+		return parse(frame, l, false)
+	}
+	l.L3, l.Len, l.L4, l.L3Len = EthernetLen, len(frame), l4, total
+	l.EtherType, l.Tags, l.Proto = uint16(first>>48), 0, proto
+	l.Fragment, l.FirstFragment, l.ChainBroken, l.Plain = false, false, false, true
+	return true
+}
+
+// Where the transport header of a Plain frame is, and the least it has.
+const (
+	plain4 = EthernetLen + IPv4MinLen
+	plain6 = EthernetLen + IPv6Len
+	tcpLen = 20
+	udpLen = 8
+)
 
 // ParseQuote is Parse for the start of a frame, as an ICMP error quotes it: the
 // IP lengths may reach beyond the bytes at hand. L3Len is what the header says,

@@ -1,0 +1,67 @@
+package packet
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/gopacket/gopacket/layers"
+)
+
+// TestPlainFramesAreReadAlike: what is read of a Plain frame by whole words is
+// what the way of all other frames reads of it: headers, flow, and checksum.
+func TestPlainFramesAreReadAlike(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	key := HashKey{r.Uint64(), r.Uint64()}
+	var plain, completed, other int
+	for _, f := range []flow{
+		{proto: layers.IPProtocolUDP}, {proto: layers.IPProtocolTCP}, {proto: layers.IPProtocolSCTP},
+		{proto: layers.IPProtocolUDP, v6: true}, {proto: layers.IPProtocolTCP, v6: true},
+		{proto: layers.IPProtocolUDP, tags: 1}, {proto: layers.IPProtocolTCP, v6: true, options: true},
+	} {
+		for range 20_000 {
+			f.payload = make([]byte, r.IntN(40))
+			frame := f.build(t)
+			if l := mustParse(t, frame); r.IntN(2) == 0 {
+				makePartial(t, frame, l)
+			}
+			for range r.IntN(3) {
+				frame[12+r.IntN(min(len(frame), 70)-12)] = byte(r.Uint32())
+			}
+			frame = frame[:len(frame)-r.IntN(2)*r.IntN(30)]
+
+			var got, want Layout
+			ok := Parse(frame, &got)
+			if parse(frame, &want, false) != ok {
+				t.Fatalf("% x: ok = %v", frame, ok)
+			}
+			if !ok {
+				continue
+			}
+			want.Plain = got.Plain
+			if got != want {
+				t.Fatalf("% x:\n got %+v\nwant %+v", frame, got, want)
+			}
+			if got.Plain {
+				plain++
+			} else {
+				other++
+			}
+			want.Plain = false
+			if a, b := FlowHash(&key, frame, &got), FlowHash(&key, frame, &want); a != b {
+				t.Fatalf("% x: hash %x, want %x", frame, a, b)
+			}
+			a, b := bytes.Clone(frame), bytes.Clone(frame)
+			did := CompleteChecksum(a, &got)
+			if did != CompleteChecksum(b, &want) || !bytes.Equal(a, b) {
+				t.Fatalf("% x: %v, and %x instead of %x", frame, did, a, b)
+			}
+			if did == ChecksumCompleted {
+				completed++
+			}
+		}
+	}
+	if plain < 1000 || other < 1000 || completed < 1000 {
+		t.Errorf("%d plain frames, %d others, %d completed: too few to mean anything", plain, other, completed)
+	}
+}
