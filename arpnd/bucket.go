@@ -9,6 +9,7 @@ type Bucket struct {
 	credit   uint64 // at most capacity
 	capacity uint64 // burst * second
 	rate     uint64 // credits per ns = tokens per second
+	full     uint64 // ns from empty to full, rounded up
 }
 
 const second = 1_000_000_000
@@ -17,7 +18,7 @@ const second = 1_000_000_000
 // tokens a second; rate 0 never regains any. now is in nanoseconds, as for Take.
 func NewBucket(rate, burst uint32, now int64) Bucket {
 	c := uint64(burst) * second
-	return Bucket{last: now, credit: c, capacity: c, rate: uint64(rate)}
+	return Bucket{last: now, credit: c, capacity: c, rate: uint64(rate), full: c/max(1, uint64(rate)) + 1}
 }
 
 // Take takes one token and says whether there was one. A now slightly before
@@ -37,9 +38,8 @@ func (b *Bucket) refill(now int64) {
 	if b.rate == 0 {
 		return
 	}
-	full := b.capacity/b.rate + 1 // ns from empty to full, rounded up
 	if now < b.last {
-		if uint64(b.last)-uint64(now) > full {
+		if uint64(b.last)-uint64(now) > b.full {
 			b.last = now
 		}
 		return
@@ -47,7 +47,7 @@ func (b *Bucket) refill(now int64) {
 	// The subtraction is right even where a signed one would overflow.
 	elapsed := uint64(now) - uint64(b.last)
 	b.last = now
-	if elapsed >= full {
+	if elapsed >= b.full {
 		b.credit = b.capacity
 		return
 	}

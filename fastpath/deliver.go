@@ -7,21 +7,6 @@ import (
 	"picot.dev/picot/internal/packet"
 )
 
-// deliver sends a unicast frame b of port p on to its target; w.layout is the
-// frame's.
-func (w *Walk) deliver(s *table.Snapshot, p *table.Port, f *Frame, b []byte, target table.Target) {
-	switch target.Kind() {
-	case table.KindRemote:
-		w.deliverRemote(s, p, f, b, target)
-	case table.KindLocal:
-		w.deliverLocal(s, p, f, b, target)
-	case table.KindGateway:
-		w.route(s, p, f)
-	default:
-		f.drop(ReasonUnknownUnicast)
-	}
-}
-
 func (w *Walk) deliverLocal(s *table.Snapshot, p *table.Port, f *Frame, b []byte, target table.Target) {
 	i := target.Index()
 	if i >= len(s.Ports) || s.Ports[i].ID == 0 || s.Ports[i].Down {
@@ -33,7 +18,7 @@ func (w *Walk) deliverLocal(s *table.Snapshot, p *table.Port, f *Frame, b []byte
 		f.drop(ReasonSamePort)
 		return
 	}
-	if !s.Allowed(p.Net, p.Segment, target.Segment()) {
+	if !w.network.Allows(p.Segment, target.Segment()) {
 		f.drop(ReasonSegment)
 		return
 	}
@@ -46,8 +31,22 @@ func (w *Walk) deliverLocal(s *table.Snapshot, p *table.Port, f *Frame, b []byte
 	f.Verdict, f.Port = Local, uint16(i)
 }
 
-func (w *Walk) deliverRemote(s *table.Snapshot, p *table.Port, f *Frame, b []byte, target table.Target) {
-	if !s.Allowed(p.Net, p.Segment, target.Segment()) {
+// deliver sends a unicast frame b of port p on to its target; w.layout is the
+// frame's. The way to another node is its own body: most frames' last call.
+func (w *Walk) deliver(s *table.Snapshot, p *table.Port, f *Frame, b []byte, target table.Target) {
+	switch target.Kind() {
+	case table.KindRemote: // below
+	case table.KindLocal:
+		w.deliverLocal(s, p, f, b, target)
+		return
+	case table.KindGateway:
+		w.route(s, p, f)
+		return
+	default:
+		f.drop(ReasonUnknownUnicast)
+		return
+	}
+	if !w.network.Allows(p.Segment, target.Segment()) {
 		f.drop(ReasonSegment)
 		return
 	}
@@ -82,7 +81,7 @@ func (w *Walk) deliverRemote(s *table.Snapshot, p *table.Port, f *Frame, b []byt
 	n := f.Len
 	f.Off -= before
 	f.Len += before
-	e.Push(f.bytes(), n, uint32(p.Network), uint32(p.Segment), hash, srv6.InnerTOS(b, l))
+	e.Push(f.Buf[f.Off:], n, uint32(p.Network), uint32(p.Segment), hash, srv6.InnerTOS(b, l))
 	f.Verdict, f.Uplink, f.Hash = Remote, hop.Uplink, hash
 }
 

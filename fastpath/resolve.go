@@ -26,7 +26,13 @@ func (w *Walk) resolve(s *table.Snapshot, p *table.Port, f *Frame, target table.
 		f.drop(ReasonMalformedND + DropReason(bad) - 1)
 		return
 	}
-	if s.Networks[p.Net].Learning {
+	if p.Security == table.SecurityMACIP {
+		if r := secureMessage(p, m); r != ReasonNone {
+			f.drop(r)
+			return
+		}
+	}
+	if w.network.Learning {
 		w.observeMessage(s, p)
 	}
 	if m.Op == arpnd.RARP {
@@ -67,8 +73,7 @@ func (w *Walk) answer(p *table.Port, f *Frame) {
 // look fills w.view with what the tables know about w.message's target.
 func (w *Walk) look(s *table.Snapshot, p *table.Port) {
 	v := &w.view
-	network := &s.Networks[p.Net]
-	*v = arpnd.View{GatewayMAC: network.Gateway.MAC}
+	*v = arpnd.View{GatewayMAC: w.network.Gateway.MAC}
 	if !arpnd.NeedsView(&w.message) {
 		return
 	}

@@ -6,23 +6,15 @@ import (
 	"picot.dev/picot/internal/packet"
 )
 
-// secure is port security: what a port may claim to be. src is the frame's
-// source MAC.
-//
-// With mac+ip every address a frame claims is checked too: the IP source, and
-// in ARP and ND the sender's MAC and address and an advertised target. Free are
-// 0.0.0.0 and ::, which claim nothing (DHCP, probes, DAD), and the link-local
-// address made from the endpoint's own MAC.
-func (w *Walk) secure(p *table.Port, b []byte, l *packet.Layout, src uint64) DropReason {
-	if src != p.MAC.Uint64() {
-		return ReasonSpoofedMAC
-	}
-	if p.Security != table.SecurityMACIP {
-		return ReasonNone
-	}
+// Port security is what a port may claim to be. Where it is on, a frame's source
+// MAC is the endpoint's. With mac+ip every address a frame claims is checked too:
+// the IP source, and in ARP and ND the sender's MAC and address and an advertised
+// target. Free are 0.0.0.0 and ::, which claim nothing (DHCP, probes, DAD), and
+// the link-local address made from the endpoint's own MAC.
+
+// secure checks a frame that is neither ARP nor ND.
+func secure(p *table.Port, b []byte, l *packet.Layout) DropReason {
 	switch {
-	case resolves(b, l):
-		return w.secureResolution(p, b, l)
 	case l.IsIPv4():
 		return secureIP(p, packet.IPv4(b[l.L3:]).Source())
 	case l.IsIPv6():
@@ -31,11 +23,8 @@ func (w *Walk) secure(p *table.Port, b []byte, l *packet.Layout, src uint64) Dro
 	return ReasonNone
 }
 
-func (w *Walk) secureResolution(p *table.Port, b []byte, l *packet.Layout) DropReason {
-	m := &w.message
-	if arpnd.Parse(b, l, m) != arpnd.OK {
-		return ReasonNone // the ARP/ND step names the fault
-	}
+// secureMessage checks an ARP, RARP or ND message.
+func secureMessage(p *table.Port, m *arpnd.Message) DropReason {
 	if m.ShaMismatch || m.HasLLAO && m.Op != arpnd.Redirect && m.SenderMAC != p.MAC {
 		return ReasonSpoofedMAC
 	}

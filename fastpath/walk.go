@@ -59,6 +59,7 @@ type Walk struct {
 	ports   []portLimits // by port index
 	uplinks arpnd.Bucket
 
+	network *table.NetworkView // of the batch's port; nil: not known
 	layout  packet.Layout
 	message arpnd.Message
 	view    arpnd.View

@@ -15,11 +15,15 @@ func (w *Walk) FromPort(s *table.Snapshot, p *table.Port, frames []Frame) {
 		f := &frames[i]
 		key := uint64(0)
 		if f.Len >= packet.EthernetLen {
-			key = table.FDBKey(p.Net, mac48(f.bytes()))
+			key = table.FDBKey(p.Net, mac48(f.Buf[f.Off:]))
 		}
 		w.keys[i] = key
 	}
 	s.FDBBatch(&w.keys, n, &w.targets)
+	w.network = nil
+	if int(p.Net) < len(s.Networks) && s.Networks[p.Net].Known {
+		w.network = &s.Networks[p.Net]
+	}
 	for i := range frames[:n] {
 		w.fromPort(s, p, &frames[i], w.targets[i])
 	}
@@ -47,21 +51,25 @@ func (w *Walk) fromPort(s *table.Snapshot, p *table.Port, f *Frame, target table
 		f.drop(ReasonSourceMAC)
 		return
 	}
-	if int(p.Net) >= len(s.Networks) || !s.Networks[p.Net].Known {
+	if w.network == nil {
 		f.drop(ReasonNetwork)
 		return
 	}
-	if p.Security != table.SecurityOff {
-		if r := w.secure(p, b, l, src); r != ReasonNone {
+	if p.Security != table.SecurityOff && src != p.MAC.Uint64() {
+		f.drop(ReasonSpoofedMAC)
+		return
+	}
+	if !l.Plain && resolves(b, l) {
+		w.resolve(s, p, f, target)
+		return
+	}
+	if p.Security == table.SecurityMACIP {
+		if r := secure(p, b, l); r != ReasonNone {
 			f.drop(r)
 			return
 		}
 	}
-	if resolves(b, l) {
-		w.resolve(s, p, f, target)
-		return
-	}
-	if s.Networks[p.Net].Learning {
+	if w.network.Learning {
 		w.observe(s, p, b, l, src)
 	}
 	if b[0]&1 != 0 {

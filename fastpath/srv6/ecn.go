@@ -11,10 +11,11 @@ func InnerTOS(inner []byte, l *packet.Layout) byte {
 	if l.L3Len == 0 || l.L3+2 > len(inner) {
 		return 0
 	}
+	v := binary.BigEndian.Uint16(inner[l.L3:])
 	if l.EtherType == packet.EtherTypeIPv4 {
-		return inner[l.L3+1]
+		return byte(v)
 	}
-	return byte(binary.BigEndian.Uint16(inner[l.L3:]) >> 4)
+	return byte(v >> 4)
 }
 
 // ECN codepoints (RFC 3168 section 5).

@@ -37,14 +37,13 @@ type EncapConfig struct {
 // Encap is the precomputed outer headers toward one node over one next hop.
 // Immutable.
 type Encap struct {
-	w0, w6       uint64 // bytes 0..7 and 6..13: MACs and EtherType
-	srcHi, dstHi uint64
-	low          uint64 // function of the final SID, in place
-	entropyMask  uint64 // 0xffff, or 0 with a fixed source
-	overhead     int
-	srh          []byte // the SRH with a zero final SID; nil without Via
-	firstLo      uint64 // low word of the first SID on the way, if srh is there
-	finalHi      uint64 // high word of the final SID, if srh is there
+	header      [BaseOverhead]byte // all that is the same for every frame
+	low         uint64             // function of the final SID, in place
+	entropyMask uint64             // 0xffff, or 0 with a fixed source
+	overhead    int
+	srh         []byte // the SRH with a zero final SID; nil without Via
+	firstLo     uint64 // low word of the first SID on the way, if srh is there
+	finalHi     uint64 // high word of the final SID, if srh is there
 }
 
 // NewEncap precomputes. Without Via it is H.Encaps.L2.Red toward one SID, which
@@ -68,12 +67,7 @@ func NewEncap(c EncapConfig) (*Encap, error) {
 			return nil, fmt.Errorf("%w: via[%d] %s: give a routable IPv6 SID", ErrEncap, i, a)
 		}
 	}
-	src, dst := c.SrcMAC.Uint64(), c.DstMAC.Uint64()
 	e := &Encap{
-		w0:          dst<<16 | src>>32,
-		w6:          src<<16 | packet.EtherTypeIPv6,
-		srcHi:       c.Source.Hi,
-		dstHi:       c.Dest.Hi,
 		low:         uint64(c.Function) << 48,
 		entropyMask: 0xffff,
 		overhead:    BaseOverhead,
@@ -81,6 +75,11 @@ func NewEncap(c EncapConfig) (*Encap, error) {
 	if c.FixedSource {
 		e.entropyMask = 0
 	}
+	copy(e.header[0:6], c.DstMAC[:])
+	copy(e.header[6:12], c.SrcMAC[:])
+	binary.BigEndian.PutUint16(e.header[12:14], packet.EtherTypeIPv6)
+	binary.BigEndian.PutUint64(e.header[22:30], c.Source.Hi)
+	binary.BigEndian.PutUint64(e.header[38:46], c.Dest.Hi)
 	if len(c.Via) > 0 {
 		e.addVia(c)
 	}
@@ -102,8 +101,8 @@ func (e *Encap) addVia(c EncapConfig) {
 		copy(e.srh[8+16*(n-1-i):], sid[:])
 	}
 	first := packet.IPFromAddr(c.Via[0])
-	e.finalHi = e.dstHi
-	e.dstHi, e.firstLo = first.Hi, first.Lo
+	e.finalHi, e.firstLo = c.Dest.Hi, first.Lo
+	binary.BigEndian.PutUint64(e.header[38:46], first.Hi)
 	e.overhead += len(e.srh)
 }
 
@@ -112,7 +111,7 @@ func (e *Encap) Overhead() int { return e.overhead }
 
 // MACs are the outer Ethernet addresses.
 func (e *Encap) MACs() (src, dst packet.MAC) {
-	return packet.MACFromUint64(e.w6 >> 16), packet.MACFromUint64(e.w0 >> 16)
+	return packet.MAC(e.header[6:12]), packet.MAC(e.header[0:6])
 }
 
 // FlowLabel is the outer flow label for an inner flow's hash: 20 bits, never 0
@@ -142,7 +141,6 @@ func Entropy(hash uint64) uint16 {
 func (e *Encap) Push(b []byte, n int, network, segment uint32, hash uint64, tos byte) {
 	h := (*[BaseOverhead]byte)(b)
 	final := e.low | uint64(network&MaxNetwork)<<24 | uint64(segment&MaxSegment)
-	entropy := uint64(Entropy(hash & (e.entropyMask << 32)))
 	first := uint64(6)<<60 | uint64(tos)<<52 | uint64(FlowLabel(hash))<<32 | hopLimit
 	dstLo := final
 	if e.srh == nil {
@@ -155,11 +153,8 @@ func (e *Encap) Push(b []byte, n int, network, segment uint32, hash uint64, tos 
 		binary.BigEndian.PutUint64(s[8:16], e.finalHi)
 		binary.BigEndian.PutUint64(s[16:24], final)
 	}
-	binary.BigEndian.PutUint64(h[0:8], e.w0)
-	binary.BigEndian.PutUint64(h[6:14], e.w6)
+	*h = e.header
 	binary.BigEndian.PutUint64(h[14:22], first)
-	binary.BigEndian.PutUint64(h[22:30], e.srcHi)
-	binary.BigEndian.PutUint64(h[30:38], entropy)
-	binary.BigEndian.PutUint64(h[38:46], e.dstHi)
+	binary.BigEndian.PutUint16(h[36:38], Entropy(hash&(e.entropyMask<<32)))
 	binary.BigEndian.PutUint64(h[46:54], dstLo)
 }

@@ -140,18 +140,16 @@ func (s *Snapshot) NodeBySource(hi uint64) (NodeIndex, bool) {
 	return 0, false
 }
 
-// Allowed reports that segment from may send to segment to in a network. Where
-// the network has rules, a segment that is not known (0) is allowed nothing; a
-// network that is not there allows nothing at all.
+// Allows reports that segment from may send to segment to in the network. Where
+// it has rules, a segment that is not known (0) is allowed nothing.
+func (v *NetworkView) Allows(from, to Segment) bool {
+	return v.isolation == nil || v.isolation.allows(from, to)
+}
+
+// Allowed is Allows of a network by its index; one that is not known allows
+// nothing.
 func (s *Snapshot) Allowed(net NetIndex, from, to Segment) bool {
-	if int(net) >= len(s.Networks) {
-		return false
-	}
-	v := &s.Networks[net]
-	if v.isolation == nil {
-		return v.Known
-	}
-	return v.Known && v.isolation.allows(from, to)
+	return int(net) < len(s.Networks) && s.Networks[net].Known && s.Networks[net].Allows(from, to)
 }
 
 // AllFDB iterates over the FDB in no order.
