@@ -60,9 +60,8 @@ func (s *session) sameAddresses(ctx context.Context) (string, error) {
 		}
 	}
 	err = inParallel(asked, func(m marked) error {
-		got, strange, err := ping(ctx, m.from, address(m.to, m.family), pingCount, "-p", hex.EncodeToString(m.marker))
-		if err != nil || got != pingCount {
-			return fmt.Errorf("%s to %s: %d of %d answered %s", m.from.Name, m.to.Name, got, pingCount, strange)
+		if _, err := ping(ctx, m.from, address(m.to, m.family), pingCount, "-p", hex.EncodeToString(m.marker)); err != nil {
+			return fmt.Errorf("%s to %s: %w", m.from.Name, m.to.Name, err)
 		}
 		return nil
 	})
@@ -100,8 +99,8 @@ func (s *session) unreachable(ctx context.Context) (string, error) {
 	}
 	defer all.close()
 	for _, from := range []*lab.Pod{s.Red[1], s.Red[2]} {
-		// No error: losing all is what ping says by its status.
-		if got, _, _ := ping(ctx, from, at, count, "-w", "2", "-p", hex.EncodeToString(marker)); got != 0 {
+		// Its error is that none was answered, as it should be.
+		if got, _ := ping(ctx, from, at, count, "-w", "2", "-p", hex.EncodeToString(marker)); got != 0 {
 			return "", fmt.Errorf("%s of network blue answered %d pings of %s", at, got, from.Name)
 		}
 	}
@@ -114,8 +113,8 @@ func (s *session) unreachable(ctx context.Context) (string, error) {
 		}
 	}
 	for _, from := range []*lab.Pod{s.Blue[1], s.Blue[2]} {
-		if got, strange, err := ping(ctx, from, at, count); err != nil || got != count {
-			return "", fmt.Errorf("%s does not reach %s in its own network: %d of %d answered %s", from.Name, at, got, count, strange)
+		if _, err := ping(ctx, from, at, count); err != nil {
+			return "", fmt.Errorf("%s does not reach %s in its own network: %w", from.Name, at, err)
 		}
 	}
 	return fmt.Sprintf("%s, a blue pod's: answers blue pods on both nodes, no red one", at), nil

@@ -161,9 +161,8 @@ func (s *site) reach(from, to *lab.Pod) {
 			return err
 		})
 		before := s.counters(from.Node, to.Node)
-		out, err := from.Run(s.ctx, "ping", "-c10", "-i0.01", "-W5", a)
-		if m := echoes.FindStringSubmatch(out); err != nil || m == nil || m[1] != m[2] {
-			s.t.Errorf("%s to %s at %s, once it works: %v\n%s\nwhat counted meanwhile:", from.Name, to.Name, a, err, out)
+		if _, err := lab.Echoes(s.ctx, from, 10, "-i", "0.01", a); err != nil {
+			s.t.Errorf("%s to %s, once it works: %v\nwhat counted meanwhile:", from.Name, to.Name, err)
 			after := s.counters(from.Node, to.Node)
 			for _, k := range slices.Sorted(maps.Keys(after)) {
 				if before[k] != after[k] {

@@ -30,7 +30,7 @@ func TestChecksumsOfJumboFrames(t *testing.T) {
 	for _, to := range []*lab.Pod{pods[1], pods[2]} {
 		for i, a := range to.Addresses {
 			// Exactly what the network's MTU takes.
-			c.ping(pods[0], "-c", "5", "-i", "0.01", "-W", "5", "-M", "do", "-s", fmt.Sprint(8900-28-20*i), a.String())
+			c.ping(pods[0], 5, "-i", "0.01", "-M", "do", "-s", fmt.Sprint(8900-28-20*i), a.String())
 			c.iperf(pods[0], to, a.String(), false)
 		}
 	}

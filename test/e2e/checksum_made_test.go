@@ -164,7 +164,7 @@ func TestFragmentsPassUntouched(t *testing.T) {
 		})
 		// And a stack puts together what a stack took apart.
 		for _, a := range to.Addresses {
-			c.ping(pods[0], "-c", "5", "-i", "0.01", "-W", "5", "-s", "4000", a.String())
+			c.ping(pods[0], 5, "-i", "0.01", "-s", "4000", a.String())
 		}
 	}
 	c.account()

@@ -30,7 +30,7 @@ func TestLocatorLengths(t *testing.T) {
 			pods, nodes := c.Pods(), c.Nodes()
 			k := c.dump(c.underlay(), nodes[0].RouterIf, "ip6 proto 143")
 			for _, a := range pods[1].Addresses {
-				c.ping(pods[0], "-c", "10", "-i", "0.01", "-W", "5", a.String())
+				c.ping(pods[0], 10, "-i", "0.01", a.String())
 			}
 			there := 0
 			for _, r := range k.tshark("ipv6.nxt == 143", "ipv6.src", "ipv6.dst") {

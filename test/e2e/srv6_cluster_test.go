@@ -132,21 +132,12 @@ func (c *cluster) account() {
 	}
 }
 
-var lossPattern = regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`)
-
-// ping runs ping in a pod and wants every echo back.
-func (c *cluster) ping(from *lab.Pod, args ...string) {
+// ping sends echo requests from a pod, a node or the underlay, and wants each answered once.
+func (c *cluster) ping(from lab.Commander, count int, args ...string) {
 	c.t.Helper()
-	out, err := from.Run(c.ctx, "ping", append([]string{"-q"}, args...)...)
-	m := lossPattern.FindStringSubmatch(out)
-	if err != nil || m == nil || m[1] != m[2] || strings.Contains(out, "duplicates") || strings.Contains(out, "errors") {
-		c.t.Errorf("%s: ping %v: %v\n%s", from.Name, args, err, out)
+	if _, err := lab.Echoes(c.ctx, from, count, args...); err != nil {
+		c.t.Error(err)
 	}
-}
-
-// commander is a node or a pod.
-type commander interface {
-	Command(ctx context.Context, name string, args ...string) *exec.Cmd
 }
 
 // underlay runs commands in the namespace between the nodes.
@@ -185,7 +176,7 @@ func (b *lockedBuffer) String() string {
 }
 
 // dump starts a tcpdump on a device and waits until it listens.
-func (c *cluster) dump(where commander, device string, filter ...string) *dump {
+func (c *cluster) dump(where lab.Commander, device string, filter ...string) *dump {
 	c.t.Helper()
 	testnet.RequireTool(c.t, "tcpdump", "tshark")
 	k := &dump{c: c, File: filepath.Join(c.t.TempDir(), "capture.pcap"), stderr: &lockedBuffer{}}

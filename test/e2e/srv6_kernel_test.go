@@ -77,7 +77,7 @@ func (k *kernelPeer) encapsulate(mode string, source netip.Addr) {
 }
 
 // on runs commands on a node or in a pod.
-func (c *cluster) on(where commander, lines ...string) {
+func (c *cluster) on(where lab.Commander, lines ...string) {
 	c.t.Helper()
 	for _, l := range lines {
 		if out, err := where.Command(c.ctx, "sh", "-c", l).CombinedOutput(); err != nil {
@@ -102,12 +102,12 @@ func kernelBothWays(t *testing.T, mode, segmentsLeft string) {
 
 	wire := k.dump(k.underlay(), k.linux.RouterIf, "ip6")
 	for _, a := range k.station.Addresses {
-		k.ping(k.pod, "-c", "20", "-i", "0.01", "-W", "5", a.String())
+		k.ping(k.pod, 20, "-i", "0.01", a.String())
 	}
 	// The other way a flow begins, with all sizes that fit.
 	for _, size := range []string{"0", "56", "1300"} {
 		for _, a := range k.pod.Addresses {
-			k.ping(k.station, "-c", "5", "-i", "0.01", "-W", "5", "-s", size, a.String())
+			k.ping(k.station, 5, "-i", "0.01", "-s", size, a.String())
 		}
 	}
 	wire.stop()

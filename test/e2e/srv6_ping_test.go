@@ -19,7 +19,7 @@ func TestPingBetweenAllPods(t *testing.T) {
 			}
 			before := c.remote(from)
 			for _, a := range to.Addresses {
-				c.ping(from, "-c", "20", "-i", "0.002", "-W", "5", a.String())
+				c.ping(from, 20, "-i", "0.002", a.String())
 			}
 			got := c.remote(from) - before
 			if from.Node == to.Node && got != 0 {
@@ -48,7 +48,7 @@ func TestFloodPing(t *testing.T) {
 	const count = 10_000
 	for _, to := range []*lab.Pod{pods[1], pods[2]} {
 		for _, a := range to.Addresses {
-			c.ping(pods[0], "-f", "-c", "10000", "-W", "5", a.String())
+			c.ping(pods[0], count, "-A", "-w", "60", a.String())
 		}
 	}
 	for _, n := range c.Nodes() {

@@ -23,7 +23,7 @@ func TestViaKernelEnd(t *testing.T) {
 	first := c.dump(c.underlay(), node.RouterIf, "ip6")
 	last := c.dump(c.underlay(), peer.RouterIf, "ip6")
 	for _, a := range pods[1].Addresses {
-		c.ping(pods[0], "-c", "10", "-i", "0.01", "-W", "5", a.String())
+		c.ping(pods[0], 10, "-i", "0.01", a.String())
 	}
 	for where, k := range map[string]*dump{"0": last, "1": first} {
 		rows := k.tshark("ipv6.routing.type == 4", "ipv6.routing.segleft", "ipv6.routing.srh.last_entry", "_ws.malformed")

@@ -19,12 +19,12 @@ func TestTsharkReadsOurEncapsulation(t *testing.T) {
 	from, to := pods[0], pods[2]
 	// Neighbours first, so that what is captured is what is sent below.
 	for _, a := range to.Addresses {
-		c.ping(from, "-c", "1", "-W", "5", a.String())
+		c.ping(from, 1, a.String())
 	}
 	k := c.dump(c.underlay(), from.Node.RouterIf, "ip6 dst net "+to.Node.Locator.String())
 	const dscp = 46
 	for _, a := range to.Addresses {
-		c.ping(from, "-c", "3", "-i", "0.01", "-W", "5", "-Q", fmt.Sprint(dscp<<2), a.String())
+		c.ping(from, 3, "-i", "0.01", "-Q", fmt.Sprint(dscp<<2), a.String())
 	}
 	ask := unicastARP(t, from, to)
 	frames := append([][]byte{ask, withTags(ask, vlanTag{cTag, 9})}, probes(t, from, to, 0)...)
