@@ -58,6 +58,7 @@ type Writer[K comparable] struct {
 	opts    Options
 	decider Decider[K]
 	limit   *rate.Limiter
+	turn    chan struct{} // holds one while a worker chooses the next write
 	log     *complaints
 
 	mu     sync.Mutex
@@ -98,7 +99,8 @@ func New[K comparable](d Decider[K], o Options) (*Writer[K], error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &Writer[K]{opts: o, decider: d, limit: rate.NewLimiter(rate.Limit(o.Rate), o.Burst), log: newComplaints(o.Log), keys: map[K]*entry{}}
+	w := &Writer[K]{opts: o, decider: d, limit: rate.NewLimiter(rate.Limit(o.Rate), o.Burst), log: newComplaints(o.Log), keys: map[K]*entry{},
+		turn: make(chan struct{}, 1)}
 	w.wake.L = &w.mu
 	return w, nil
 }
@@ -211,8 +213,8 @@ func (w *Writer[K]) step(ctx context.Context) bool {
 // for the budget keeps no key meanwhile, so that nothing more urgent waits behind
 // it.
 func (w *Writer[K]) choose(ctx context.Context) (k K, e *entry, op Op, ok bool) {
-	w.turn.Lock()
-	defer w.turn.Unlock()
+	w.turn <- struct{}{}
+	defer func() { <-w.turn }()
 	for paid := false; ; {
 		if k, e, ok = w.next(); !ok {
 			return k, e, op, false
@@ -257,7 +259,7 @@ func (w *Writer[K]) next() (k K, e *entry, ok bool) {
 				k = w.ready[c][0]
 				w.ready[c] = w.ready[c][1:]
 				if e = w.keys[k]; e == nil || !e.queued {
-					continue // raised to the other class meanwhile
+					continue // its place before it was raised to a more urgent class
 				}
 				e.queued, e.inFlight, e.again = false, true, false
 				return k, e, true
