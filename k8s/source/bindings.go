@@ -87,7 +87,10 @@ func (p *projection) changeFDB(network string, mac packet.MAC, f func()) (concer
 	before, beforeLL := p.effectiveFDB(network, mac), p.effectiveNeighbor(network, ll)
 	key := fdbKey(network, mac)
 	concerns = p.fileOwn(key, rowOwner(p.fdb.get(network, mac)), false)
+	old, had := p.fdb.binding(network, mac)
 	f()
+	now, has := p.fdb.binding(network, mac)
+	p.tell(key, fdbBinding(old), had, fdbBinding(now), has)
 	concerns = p.fileOwn(key, rowOwner(p.fdb.get(network, mac)), true) || concerns
 	if after := p.effectiveFDB(network, mac); !sameFDB(before, after) {
 		p.emitFDB(network, mac, after)
@@ -103,7 +106,10 @@ func (p *projection) changeNeighbor(network string, ip netip.Addr, f func()) (co
 	before := p.effectiveNeighbor(network, ip)
 	key := neighborKey(network, ip)
 	concerns = p.fileOwn(key, rowNeighborOwner(p.neighbors.get(network, ip)), false)
+	old, had := p.neighbors.binding(network, ip)
 	f()
+	now, has := p.neighbors.binding(network, ip)
+	p.tell(key, neighborBinding(old), had, neighborBinding(now), has)
 	concerns = p.fileOwn(key, rowNeighborOwner(p.neighbors.get(network, ip)), true) || concerns
 	if after := p.effectiveNeighbor(network, ip); !sameNeighbor(before, after) {
 		p.emitNeighbor(network, ip, after)

@@ -36,6 +36,7 @@ type projection struct {
 	dirty   map[desired.EndpointKey]bool     // endpoints that must be worked out anew
 	staleN  bool                             // carriedN must be
 	delta   desired.Delta
+	stored  func(Key, Binding, bool) // Options.Stored; nil: nobody is told
 }
 
 // parsed is an object right in itself, with its age.

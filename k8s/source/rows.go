@@ -31,6 +31,15 @@ func newRows[K comparable, V any]() rows[K, V] {
 
 func (t *rows[K, V]) get(network string, k K) *row[V] { return t.networks[network][k] }
 
+// binding returns the newest state of an object that binds.
+func (t *rows[K, V]) binding(network string, k K) (v V, ok bool) {
+	r := t.get(network, k)
+	if r == nil || !r.binds {
+		return v, false
+	}
+	return r.value, true
+}
+
 // put records that view v has the object in this state, which counts unless a
 // newer one is known.
 func (t *rows[K, V]) put(network string, k K, v views, rv uint64, value V, binds bool) {

@@ -24,7 +24,13 @@ type Options struct {
 	Linger time.Duration
 	// Changed, if set, is told of every object the writer may have to act on.
 	Changed func(Key)
-	Log     *slog.Logger // nil: none
+	// Stored, if set, is told of every stored state of every binding that is
+	// followed, also when only its version changed: in the order of the versions
+	// of a key, and with gone once the object left every view or binds nothing,
+	// with the version that was last seen. It is called with the Source's lock
+	// held: it notes what it is told and calls nothing of the Source.
+	Stored func(k Key, b Binding, gone bool)
+	Log    *slog.Logger // nil: none
 }
 
 // Key names an object that the writer acts on: of Kind NetworkEndpoint by
@@ -79,14 +85,16 @@ func New(o Options) (*Source, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Source{
+	s := &Source{
 		opts:    o,
 		changed: make(chan struct{}, 1),
 		hosted:  make(chan struct{}, 1),
 		p:       newProjection(o.Node),
 		synced:  map[string]bool{},
 		gates:   Gates{Hosted: map[string]bool{}},
-	}, nil
+	}
+	s.p.stored = o.Stored
+	return s, nil
 }
 
 // Run follows the API server until ctx ends, whatever becomes of the server.
