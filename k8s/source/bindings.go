@@ -3,6 +3,8 @@ package source
 import (
 	"net/netip"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"picot.dev/picot/internal/desired"
 	"picot.dev/picot/internal/packet"
 	"picot.dev/picot/k8s/api/v1alpha1"
@@ -193,48 +195,55 @@ func (p *projection) projectNetwork(network string) {
 }
 
 // setFDB takes what view v says of an entry; gone: v has it no longer. The key
-// is returned, and whether it concerns the writer; the zero key if the object
-// has none.
-func (p *projection) setFDB(o *v1alpha1.FDBEntry, v views, gone bool) (k desired.FDBKey, concerns bool) {
+// is returned, the zero one if the object has none, and those that the writer is
+// to be told of.
+func (p *projection) setFDB(o *v1alpha1.FDBEntry, v views, gone bool) (k desired.FDBKey, keys []Key) {
 	value, binds, list := desired.ParseFDB(o)
 	value.Owner = intern(value.Owner)
-	p.note(desired.Ref{Kind: v1alpha1.KindFDBEntry, Name: o.Name}, unless(gone, list))
+	var conditions []metav1.Condition
+	node := ""
+	if o.Status != nil {
+		conditions, node = o.Status.Conditions, o.Status.ManagingNode
+	}
+	keys = p.judge(desired.Ref{Kind: v1alpha1.KindFDBEntry, Name: o.Name}, v, gone, &o.ObjectMeta, conditions, node, list)
 	if value.MAC.IsZero() || value.Name() != o.Name {
-		return desired.FDBKey{}, false // no key to file it under
+		return desired.FDBKey{}, keys // no key to file it under
 	}
 	value.Network = canonical(value.Network)
-	concerns = p.changeFDB(value.Network, value.MAC, func() {
+	if p.changeFDB(value.Network, value.MAC, func() {
 		if gone {
 			p.fdb.drop(value.Network, value.MAC, v)
 			return
 		}
 		p.fdb.put(value.Network, value.MAC, v, version(o.ResourceVersion), value, binds)
-	})
-	return value.FDBKey, concerns
+	}) {
+		keys = append(keys, fdbKey(value.Network, value.MAC))
+	}
+	return value.FDBKey, keys
 }
 
 // setNeighbor is setFDB for a Neighbor.
-func (p *projection) setNeighbor(o *v1alpha1.Neighbor, v views, gone bool) (k desired.NeighborKey, concerns bool) {
+func (p *projection) setNeighbor(o *v1alpha1.Neighbor, v views, gone bool) (k desired.NeighborKey, keys []Key) {
 	value, binds, list := desired.ParseNeighbor(o)
 	value.Owner = intern(value.Owner)
-	p.note(desired.Ref{Kind: v1alpha1.KindNeighbor, Name: o.Name}, unless(gone, list))
+	var conditions []metav1.Condition
+	node := ""
+	if o.Status != nil {
+		conditions, node = o.Status.Conditions, o.Status.ManagingNode
+	}
+	keys = p.judge(desired.Ref{Kind: v1alpha1.KindNeighbor, Name: o.Name}, v, gone, &o.ObjectMeta, conditions, node, list)
 	if !value.IP.IsValid() || value.Name() != o.Name {
-		return desired.NeighborKey{}, false
+		return desired.NeighborKey{}, keys
 	}
 	value.Network = canonical(value.Network)
-	concerns = p.changeNeighbor(value.Network, value.IP, func() {
+	if p.changeNeighbor(value.Network, value.IP, func() {
 		if gone {
 			p.neighbors.drop(value.Network, value.IP, v)
 			return
 		}
 		p.neighbors.put(value.Network, value.IP, v, version(o.ResourceVersion), value, binds)
-	})
-	return value.NeighborKey, concerns
-}
-
-func unless(gone bool, list []desired.Problem) []desired.Problem {
-	if gone {
-		return nil
+	}) {
+		keys = append(keys, neighborKey(value.Network, value.IP))
 	}
-	return list
+	return value.NeighborKey, keys
 }

@@ -41,31 +41,27 @@ func neighborKey(network string, ip netip.Addr) Key {
 	return Key{Kind: v1alpha1.KindNeighbor, Network: network, IP: ip}
 }
 
-// fdbEvent is setFDB, and returns the key if it concerns the writer.
+// fdbEvent is setFDB without the key.
 func (p *projection) fdbEvent(o *v1alpha1.FDBEntry, v views, gone bool) []Key {
-	k, ok := p.setFDB(o, v, gone)
-	if !ok {
-		return nil
-	}
-	return []Key{fdbKey(k.Network, k.MAC)}
+	_, keys := p.setFDB(o, v, gone)
+	return keys
 }
 
 func (p *projection) neighborEvent(o *v1alpha1.Neighbor, v views, gone bool) []Key {
-	k, ok := p.setNeighbor(o, v, gone)
-	if !ok {
-		return nil
-	}
-	return []Key{neighborKey(k.Network, k.IP)}
+	_, keys := p.setNeighbor(o, v, gone)
+	return keys
 }
 
 // replaceFDB makes list what view v has as of version rv.
 func (p *projection) replaceFDB(list []*v1alpha1.FDBEntry, v views, rv uint64) (keys []Key) {
 	there := make(map[desired.FDBKey]bool, len(list))
+	refused := map[string]bool{}
 	for _, o := range list {
-		k, concerns := p.setFDB(o, v, false)
+		k, told := p.setFDB(o, v, false)
 		there[k] = true
-		if concerns {
-			keys = append(keys, fdbKey(k.Network, k.MAC))
+		keys = append(keys, told...)
+		if p.refused[desired.Ref{Kind: v1alpha1.KindFDBEntry, Name: o.Name}] != nil {
+			refused[o.Name] = true
 		}
 	}
 	listed := func(network string, mac packet.MAC) bool { return there[macKey(network, mac)] }
@@ -74,16 +70,18 @@ func (p *projection) replaceFDB(list []*v1alpha1.FDBEntry, v views, rv uint64) (
 			keys = append(keys, fdbKey(network, mac))
 		}
 	})
-	return keys
+	return append(keys, p.unlisted(v1alpha1.KindFDBEntry, v, rv, refused)...)
 }
 
 func (p *projection) replaceNeighbors(list []*v1alpha1.Neighbor, v views, rv uint64) (keys []Key) {
 	there := make(map[desired.NeighborKey]bool, len(list))
+	refused := map[string]bool{}
 	for _, o := range list {
-		k, concerns := p.setNeighbor(o, v, false)
+		k, told := p.setNeighbor(o, v, false)
 		there[k] = true
-		if concerns {
-			keys = append(keys, neighborKey(k.Network, k.IP))
+		keys = append(keys, told...)
+		if p.refused[desired.Ref{Kind: v1alpha1.KindNeighbor, Name: o.Name}] != nil {
+			refused[o.Name] = true
 		}
 	}
 	listed := func(network string, ip netip.Addr) bool {
@@ -94,5 +92,5 @@ func (p *projection) replaceNeighbors(list []*v1alpha1.Neighbor, v views, rv uin
 			keys = append(keys, neighborKey(network, ip))
 		}
 	})
-	return keys
+	return append(keys, p.unlisted(v1alpha1.KindNeighbor, v, rv, refused)...)
 }

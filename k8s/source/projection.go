@@ -31,6 +31,7 @@ type projection struct {
 	liveUIDs map[string]desired.EndpointKey
 	carriedN map[string]desired.Node
 	problems map[desired.Ref][]desired.Problem
+	refused  map[desired.Ref]*refusedRow // bindings with problems, or this node's with a condition
 
 	devices map[string][]desired.EndpointKey // endpoints here, by the device they name
 	dirty   map[desired.EndpointKey]bool     // endpoints that must be worked out anew
@@ -80,6 +81,7 @@ func newProjection(self string) *projection {
 		liveUIDs:  map[string]desired.EndpointKey{},
 		carriedN:  map[string]desired.Node{},
 		problems:  map[desired.Ref][]desired.Problem{},
+		refused:   map[desired.Ref]*refusedRow{},
 	}
 }
 

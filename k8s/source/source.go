@@ -35,9 +35,11 @@ type Options struct {
 
 // Key names an object that the writer acts on: of Kind NetworkEndpoint by
 // Endpoint, of FDBEntry by Network and MAC, of Neighbor by Network and IP, of
-// Network by Network.
+// Network by Network. One of FDBEntry or Neighbor by Name is a refused binding
+// (see [Refused]).
 type Key struct {
 	Kind     string
+	Name     string
 	Network  string
 	MAC      packet.MAC
 	IP       netip.Addr

@@ -131,14 +131,7 @@ func conditions(problems []desired.Problem, whole bool, why string) (ready, conf
 	if len(problems) == 0 {
 		return ready, conflict
 	}
-	texts := make([]string, 0, len(problems))
-	for _, pr := range problems {
-		texts = append(texts, strings.TrimPrefix(pr.Error(), pr.Object.String()+": "))
-	}
-	message := strings.Join(texts, "; ")
-	if len(message) > 4096 {
-		message = message[:4096]
-	}
+	message := messageOf(problems)
 	reason := reasonOf(problems[0].Is)
 	if whole {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reason, message

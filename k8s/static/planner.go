@@ -28,7 +28,7 @@ type Options struct {
 	// which its finalizer may go. Nil: it is.
 	Closed func(desired.EndpointKey) bool
 	// Refused is told, once for each time it is written to the status, what an
-	// endpoint does not hold. Nil: nobody is.
+	// endpoint does not hold, or what is wrong with a binding. Nil: nobody is.
 	Refused func(desired.Ref, []desired.Problem)
 }
 
@@ -54,12 +54,14 @@ func New(o Options) *Planner {
 
 // Changed enqueues whatever a change of an object may call for.
 func (p *Planner) Changed(k source.Key) {
-	switch k.Kind {
-	case v1alpha1.KindNetwork:
+	switch {
+	case k.Name != "":
+		p.o.Enqueue(k)
+	case k.Kind == v1alpha1.KindNetwork:
 		for _, k := range p.o.Source.EndpointsOf(k.Network) {
 			p.o.Enqueue(k)
 		}
-	case v1alpha1.KindNetworkEndpoint:
+	case k.Kind == v1alpha1.KindNetworkEndpoint:
 		p.o.Enqueue(k)
 		if e, ok := p.o.Source.Endpoint(k.Endpoint); ok {
 			for _, b := range p.o.Source.OwnStatic(e.UID) { // of addresses it claims no more
@@ -75,8 +77,12 @@ func (p *Planner) Changed(k source.Key) {
 }
 
 // Resync enqueues what may have been missed: the bindings of endpoints that
-// went while this node was not looking. To be called once the gates are open.
+// went while this node was not looking, and those that are wrong. To be called
+// once the gates are open.
 func (p *Planner) Resync() {
+	for _, k := range p.o.Source.AllRefused() {
+		p.o.Enqueue(k)
+	}
 	for _, k := range p.o.Source.Orphans() {
 		p.o.Enqueue(k)
 	}
@@ -88,10 +94,12 @@ func (p *Planner) Decide(k source.Key) writer.Op {
 	if !p.o.Source.Ready() {
 		return writer.Op{}
 	}
-	switch k.Kind {
-	case v1alpha1.KindNetworkEndpoint:
+	switch {
+	case k.Name != "":
+		return p.refused(k)
+	case k.Kind == v1alpha1.KindNetworkEndpoint:
 		return p.endpoint(k.Endpoint)
-	case v1alpha1.KindFDBEntry, v1alpha1.KindNeighbor:
+	case k.Kind == v1alpha1.KindFDBEntry, k.Kind == v1alpha1.KindNeighbor:
 		return p.binding(k)
 	}
 	return writer.Op{}
@@ -99,6 +107,10 @@ func (p *Planner) Decide(k source.Key) writer.Op {
 
 // Shows implements writer.Decider.
 func (p *Planner) Shows(k source.Key, r writer.Result) bool {
+	if k.Name != "" {
+		x, ok := p.o.Source.Refused(k)
+		return !ok || number(x.Version.ResourceVersion) >= number(r.ResourceVersion)
+	}
 	v, ok := p.stored(k)
 	if r.Gone {
 		return !ok || v.UID != r.UID

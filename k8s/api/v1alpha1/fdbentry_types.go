@@ -20,6 +20,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Observed",type=date,JSONPath=`.status.lastObserved`,priority=1
 // +kubebuilder:printcolumn:name="Moves",type=integer,JSONPath=`.status.moves`,priority=1
 // +kubebuilder:printcolumn:name="Frozen",type=string,JSONPath=`.status.frozenUntil`,priority=1
+// +kubebuilder:printcolumn:name="Refused",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.network + '.' + self.spec.mac.replace(':', '-')",message="the name must be <network>.<mac>, the MAC's colons as dashes"
 // +kubebuilder:validation:XValidation:rule="oldSelf.spec.source != 'static' || !has(oldSelf.status) || !has(oldSelf.status.managingNode) || (has(self.status) && has(self.status.managingNode) && self.status.managingNode == oldSelf.status.managingNode) || (has(self.status) && has(self.status.endpoint) && has(self.status.endpoint.uid) && (!has(oldSelf.status.endpoint) || !has(oldSelf.status.endpoint.uid) || self.status.endpoint.uid != oldSelf.status.endpoint.uid))",message="a static binding keeps its managingNode, but for the claim of another endpoint"
 type FDBEntry struct {
@@ -75,6 +76,13 @@ type FDBEntryStatus struct {
 	// moved too often (RFC 7432 section 15.1).
 	// +optional
 	FrozenUntil *metav1.MicroTime `json:"frozenUntil,omitempty"`
+	// Conditions: Ready, which is there only while it is False: the binding is
+	// wrong in itself and not carried, for the reason given. The managing node
+	// writes it, and takes it away once the binding is right.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // FDBEntryList is a list of entries.

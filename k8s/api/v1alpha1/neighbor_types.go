@@ -22,6 +22,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Observed",type=date,JSONPath=`.status.lastObserved`,priority=1
 // +kubebuilder:printcolumn:name="Moves",type=integer,JSONPath=`.status.moves`,priority=1
 // +kubebuilder:printcolumn:name="Frozen",type=string,JSONPath=`.status.frozenUntil`,priority=1
+// +kubebuilder:printcolumn:name="Refused",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.network + '.' + self.spec.ip || (self.spec.ip.contains(':') && self.metadata.name.size() == self.spec.network.size() + 40 && self.metadata.name.startsWith(self.spec.network + '.') && self.metadata.name.substring(self.spec.network.size() + 1).matches('^([0-9a-f]{4}-){7}[0-9a-f]{4}$') && ip(self.metadata.name.substring(self.spec.network.size() + 1).replace('-', ':')) == ip(self.spec.ip))",message="the name must be <network>.<ip>, IPv6 as 8 groups of 4 hex digits joined by dashes"
 // +kubebuilder:validation:XValidation:rule="oldSelf.spec.source != 'static' || !has(oldSelf.status) || !has(oldSelf.status.managingNode) || (has(self.status) && has(self.status.managingNode) && self.status.managingNode == oldSelf.status.managingNode) || (has(self.status) && has(self.status.endpoint) && has(self.status.endpoint.uid) && (!has(oldSelf.status.endpoint) || !has(oldSelf.status.endpoint.uid) || self.status.endpoint.uid != oldSelf.status.endpoint.uid))",message="a static binding keeps its managingNode, but for the claim of another endpoint"
 type Neighbor struct {
@@ -82,6 +83,13 @@ type NeighborStatus struct {
 	// moved too often (RFC 7432 section 15.1).
 	// +optional
 	FrozenUntil *metav1.MicroTime `json:"frozenUntil,omitempty"`
+	// Conditions: Ready, which is there only while it is False: the binding is
+	// wrong in itself and not carried, for the reason given. The managing node
+	// writes it, and takes it away once the binding is right.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // NeighborList is a list of neighbors.
