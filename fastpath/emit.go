@@ -8,11 +8,10 @@ import (
 // emit does what the walk decided for one frame. src is the descriptor it came
 // in, or a linearSource.
 func (w *worker) emit(k *sock, f *Frame, src xsk.Desc) {
-	linear := src.Options == linearSource
 	if f.Verdict == Dropped {
 		w.tally.add(cellDrop+int(f.Reason), 1)
 		if !f.Reply {
-			if !linear {
+			if src.Options != linearSource {
 				w.release(src.Addr.Chunk())
 			}
 			return
@@ -24,16 +23,43 @@ func (w *worker) emit(k *sock, f *Frame, src xsk.Desc) {
 		w.lose(f, src, ReasonPool)
 		return
 	}
+	t, cell := k, cellVerdict+uint16(f.Verdict)
 	switch f.Verdict {
 	case Local:
-		w.emitLocal(k, f, src)
+		if to := &w.snap.Ports[f.Port]; to.Worker != w.id {
+			w.emitElsewhere(k, f, src, to.Worker, parcel{to: to.ID, cell: cell})
+			return
+		}
+		t = w.byPort[f.Port]
 	case Remote:
-		w.emitRemote(k, f, src)
-	case Answered:
-		w.emitTo(k, f, src, cellVerdict+uint16(Answered))
+		q, owner := w.eng.uplinkQueue(int(f.Uplink), f.Hash)
+		if owner != w.id {
+			w.emitElsewhere(k, f, src, owner, parcel{remote: true, uplink: f.Uplink, queue: uint8(q), cell: cell})
+			return
+		}
+		t = w.uplinkSock(int(f.Uplink), q)
 	case Dropped:
-		w.emitTo(k, f, src, cellErrors)
+		cell = cellErrors
 	}
+	if t == nil || t != k && t.state != SocketUp {
+		w.lose(f, src, ReasonNoSocket)
+		return
+	}
+	if src.Options == linearSource {
+		w.emitLinear(t, f, src, cell)
+		return
+	}
+	// The frame goes as it is if the socket registered its chunk, else as a copy.
+	at := src.Addr.Chunk() + xsk.Addr(f.Off)
+	if t.uplink < 0 && !t.shard.region.Contains(at) {
+		if t.shard.spare() < 1 {
+			w.lose(f, src, ReasonPool)
+			return
+		}
+		at = w.copyTo(t.shard, at, f.Len)
+		w.release(src.Addr.Chunk())
+	}
+	w.stage(t, at, uint32(f.Len), 0, cell)
 }
 
 // lose drops a frame the walk had let go on.
@@ -46,61 +72,16 @@ func (w *worker) lose(f *Frame, src xsk.Desc, r DropReason) {
 	}
 }
 
-func (w *worker) emitLocal(k *sock, f *Frame, src xsk.Desc) {
-	to := &w.snap.Ports[f.Port]
-	if to.Worker != w.id {
-		w.emitElsewhere(k, f, src, to.Worker, parcel{to: to.ID, cell: cellVerdict + uint16(Local)})
+// emitLinear stages a frame that lies in no chunk for a socket of this worker.
+func (w *worker) emitLinear(t *sock, f *Frame, src xsk.Desc, cell uint16) {
+	parts := w.scatter(t.shard, f)
+	if parts == nil {
+		w.lose(f, src, ReasonPool)
 		return
 	}
-	t := w.byPort[f.Port]
-	if t == nil || t.state != SocketUp {
-		w.lose(f, src, ReasonNoSocket)
-		return
+	for i := range parts {
+		w.stage(t, parts[i].addr, parts[i].len, parts[i].options, partCell(cell, i))
 	}
-	w.emitTo(t, f, src, cellVerdict+uint16(Local))
-}
-
-func (w *worker) emitRemote(k *sock, f *Frame, src xsk.Desc) {
-	q, owner := w.eng.uplinkQueue(int(f.Uplink), f.Hash)
-	if owner != w.id {
-		w.emitElsewhere(k, f, src, owner, parcel{
-			remote: true, uplink: f.Uplink, queue: uint8(q), cell: cellVerdict + uint16(Remote),
-		})
-		return
-	}
-	t := w.uplinkSock(int(f.Uplink), q)
-	if t == nil || t.state != SocketUp {
-		w.lose(f, src, ReasonNoSocket)
-		return
-	}
-	w.emitTo(t, f, src, cellVerdict+uint16(Remote))
-}
-
-// emitTo stages a frame for a socket of this worker. The frame goes as it is
-// if the socket registered its chunk, else as a copy.
-func (w *worker) emitTo(t *sock, f *Frame, src xsk.Desc, cell uint16) {
-	if src.Options == linearSource {
-		parts := w.scatter(t.shard, f)
-		if parts == nil {
-			w.lose(f, src, ReasonPool)
-			return
-		}
-		for i := range parts {
-			w.stage(t, parts[i].addr, parts[i].len, parts[i].options, partCell(cell, i))
-		}
-		return
-	}
-	chunk := src.Addr.Chunk()
-	at := chunk + xsk.Addr(f.Off)
-	if t.uplink < 0 && w.mem.ShardOf(chunk) != t.shard.index {
-		if t.shard.spare() < 1 {
-			w.lose(f, src, ReasonPool)
-			return
-		}
-		at = w.copyTo(t.shard, at, f.Len)
-		w.release(chunk)
-	}
-	w.stage(t, at, uint32(f.Len), 0, cell)
 }
 
 // emitElsewhere hands a frame to the worker that owns its target.
@@ -153,17 +134,14 @@ func (w *worker) scatter(sh *shard, f *Frame) []parcel {
 	return w.scattered
 }
 
-// stage adds a descriptor to what goes out of t at the end of the batch and
-// counts the frame in cell of the current ingress.
+// stage adds a descriptor to what goes out of t at the end of the burst. The
+// frame is counted then, in cell of the current ingress.
 func (w *worker) stage(t *sock, at xsk.Addr, n, options uint32, cell uint16) {
-	if cell != noCell {
-		if len(t.staged) >= stageMost {
-			w.flush(t) // between two frames only
-		}
-		w.tally.add(int(cell), 1)
+	if len(t.staged) >= stageMost && cell != noCell {
+		w.flush(t) // between two frames only
 	}
 	t.staged = append(t.staged, xsk.Desc{Addr: at, Len: n, Options: options})
-	t.counted = append(t.counted, staged{cell: cell})
+	t.cells = append(t.cells, cell)
 	if !t.touched {
 		t.touched = true
 		w.touched = append(w.touched, t)
@@ -178,8 +156,7 @@ func (w *worker) ingress(i int) {
 	}
 }
 
-// settle flushes what is staged, then publishes the tally: a frame that found
-// the tx ring full was taken back from it by then.
+// settle flushes what is staged, which counts it, then publishes the tally.
 func (w *worker) settle() {
 	for _, t := range w.touched {
 		w.flush(t)

@@ -183,7 +183,7 @@ func (e *Engine) newWorker(id int) (*worker, error) {
 		descs: make([]xsk.Desc, batch), frames: make([]Frame, 0, batch), sources: make([]xsk.Desc, batch),
 		addrs: make([]xsk.Addr, batch), parcels: make([]parcel, handoffRing), one: make([]parcel, 0, 32),
 		scattered: make([]parcel, 0, 32), linear: make([]byte, room+linearMost), events: make([]unix.EpollEvent, 64),
-		snap: e.snapshot.Load(),
+		snap: e.snapshot.Load(), releasing: e.shards[0],
 	}
 	if c.CPUs != nil {
 		w.cpu = c.CPUs[id]

@@ -54,10 +54,11 @@ func census(places []place) Census {
 // shard is a part of the mapping that one worker hands frames out from. Its
 // workload sockets registered this part only, so their frames come from here.
 type shard struct {
-	index int
-	owner int
-	free  []xsk.Addr // a stack: the frame used last is the warmest
-	total int
+	index  int
+	owner  int
+	region xsk.Region
+	free   []xsk.Addr // a stack: the frame used last is the warmest
+	total  int
 
 	members []*sock // sockets that fill from this shard
 	// seats is how many members there is a share for; as many empty ones are
@@ -79,7 +80,7 @@ const (
 
 func newShard(m *xsk.Memory, index, owner int) *shard {
 	n := m.ChunksPerShard()
-	s := &shard{index: index, owner: owner, free: make([]xsk.Addr, 0, n), total: n}
+	s := &shard{index: index, owner: owner, region: m.Shard(index), free: make([]xsk.Addr, 0, n), total: n}
 	base := m.ShardBase(index)
 	for i := n - 1; i >= 0; i-- {
 		s.free = append(s.free, base+xsk.Addr(i*xsk.ChunkSize))

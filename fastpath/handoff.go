@@ -132,7 +132,12 @@ func (w *worker) copyTo(sh *shard, from xsk.Addr, n int) xsk.Addr {
 // ring if that is another worker's.
 func (w *worker) release(a xsk.Addr) {
 	i := a / xsk.ChunkSize
-	sh := w.eng.shards[w.mem.ShardOf(a)]
+	sh := w.releasing
+	if !sh.region.Contains(a) {
+		// ShardOf divides; the next frame is likely to be of the same shard.
+		sh = w.eng.shards[w.mem.ShardOf(a)]
+		w.releasing = sh
+	}
 	if sh.owner == w.id {
 		w.places[i] = placeFree
 		sh.put(a)

@@ -23,8 +23,8 @@ type sock struct {
 	active  bool  // in the worker's active list
 	last    int64 // walk.Now of the last frame
 
-	staged  []xsk.Desc // of this batch, for the tx ring
-	counted []staged   // beside staged
+	staged  []xsk.Desc // of this burst, for the tx ring
+	cells   []uint16   // beside staged: where to count the frame if it goes out
 	touched bool       // in the worker's touched list
 	sending bool       // in the worker's sending list: frames not completed
 	state   SocketState
@@ -34,11 +34,7 @@ type sock struct {
 	parts []xsk.Desc // fragments of a frame whose last one has not come yet
 }
 
-// staged says what to take back when a staged frame does not fit the tx ring.
-type staged struct {
-	cell uint16 // verdict cell it was counted in; its parts after the first: noCell
-}
-
+// noCell is the cell of a frame's parts after the first.
 const noCell = ^uint16(0)
 
 // refill tops the fill ring up, out of the shard's spare frames and the
@@ -143,22 +139,22 @@ func (w *worker) flush(k *sock) {
 		w.places[d.Addr/xsk.ChunkSize] = txOf(k.slot)
 	}
 	sent := k.xs.Transmit(k.staged[:fit])
-	bytes := uint64(0)
-	frames := uint64(0)
-	for i := range k.staged[:sent] {
+	bytes, frames := uint64(0), uint64(0)
+	for i, c := range k.cells[:sent] {
 		bytes += uint64(k.staged[i].Len)
-		if k.counted[i].cell != noCell {
+		if c != noCell {
 			frames++
+			w.tally.add(int(c), 1)
 		}
 	}
 	for i := sent; i < n; i++ {
 		w.places[k.staged[i].Addr/xsk.ChunkSize] = placeBatch
 		w.release(k.staged[i].Addr.Chunk())
-		if c := k.counted[i].cell; c != noCell {
-			w.retract(c)
+		if c := k.cells[i]; c != noCell && c != cellErrors {
+			w.tally.add(cellDrop+int(ReasonTXFull), 1)
 		}
 	}
-	k.staged, k.counted = k.staged[:0], k.counted[:0]
+	k.staged, k.cells = k.staged[:0], k.cells[:0]
 	if sent == 0 {
 		return
 	}
@@ -172,16 +168,6 @@ func (w *worker) flush(k *sock) {
 	}
 	w.reap(k)
 	w.kick(k)
-}
-
-// retract turns a frame counted as on its way into a drop.
-func (w *worker) retract(cell uint16) {
-	if cell == cellErrors {
-		w.tally.add(cellErrors, -1)
-		return
-	}
-	w.tally.add(int(cell), -1)
-	w.tally.add(cellDrop+int(ReasonTXFull), 1)
 }
 
 // whole cuts n back so that no frame of several descriptors is split.

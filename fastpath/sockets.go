@@ -96,7 +96,7 @@ func (e *Engine) add(k *sock, w *worker) error {
 func (k *sock) prepare(w *worker) {
 	k.row = &w.rows[k.port]
 	k.staged = make([]xsk.Desc, 0, stageMost+linearMost/xsk.MaxFrame+1)
-	k.counted = make([]staged, 0, cap(k.staged))
+	k.cells = make([]uint16, 0, cap(k.staged))
 }
 
 // resetRows starts a port's counters anew when its first socket comes, as the

@@ -46,6 +46,8 @@ type worker struct {
 	// watching is how many sockets epoll watches.
 	watching int
 
+	releasing *shard // of the frame released last
+
 	cur   int // ingress port the tally counts for
 	tally tally
 
