@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,6 +36,9 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 			if c.Gateway, err = g.configIfOn(c.NodeName); err != nil {
 				return err
 			}
+			if c.Manifests != "" && !cmd.Flags().Changed("sweep-grace") {
+				c.SweepGrace = 0 // a directory is never stale
+			}
 			a, err := agent.New(c)
 			if err != nil {
 				return err
@@ -63,6 +67,8 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 	f.Uint32Var(&c.Limits.ErrorRate, "icmp-error-rate", 100, "ICMP errors a second and port")
 	f.Uint32Var(&c.Limits.ErrorBurst, "icmp-error-burst", 50, "burst of icmp-error-rate")
 	f.StringVar((*string)(&c.Takeover), "takeover", string(agent.TakeoverAuto), "take a living agent's place without losing a frame: auto (if it is of another build), always, never")
+	f.DurationVar(&c.Refresh, "refresh", 30*time.Second, "mean time between looks at the kernel for what somebody took away: pins, slots, routes")
+	f.DurationVar(&c.SweepGrace, "sweep-grace", time.Minute, "how long after the API server's first list a device that no endpoint names keeps its program: the list may be stale (default with --manifests: 0s)")
 	f.Lookup("takeover").NoOptDefVal = string(agent.TakeoverAlways)
 	f.StringVar(&level, "log-level", level, "debug, info, warn or error")
 	return cmd

@@ -10,11 +10,13 @@ import (
 	"net"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf/btf"
 
 	"picot.dev/picot/fastpath"
 	"picot.dev/picot/internal/desired"
+	"picot.dev/picot/internal/device"
 	"picot.dev/picot/internal/linkmon"
 	"picot.dev/picot/internal/packet"
 	"picot.dev/picot/internal/routes"
@@ -32,7 +34,7 @@ type Agent struct {
 	ups    *uplinks
 	nodes  *nodes
 	repair *repair
-	kernel *routes.Netlink
+	base   platform
 	pins   *os.File // locks them
 
 	// Gates: nothing is touched before each source said everything once.
@@ -53,6 +55,8 @@ type Agent struct {
 
 	published uint64 // version of the snapshot the workers were given
 	applies   uint64
+	hangs     time.Time // since when a worker does not let go of an old snapshot
+	fatal     error     // ends the loop
 
 	// Messages to the loop.
 	links    chan []linkmon.Event
@@ -160,7 +164,8 @@ func (a *Agent) engineConfig() fastpath.Config { return engineConfig(&a.config, 
 
 // setEngine gives the data path to all who use it.
 func (a *Agent) setEngine(e *fastpath.Engine) {
-	a.engine, a.ports.engine, a.ups.engine, a.repair.engine = e, e, e, e
+	a.engine, a.repair.engine = e, e
+	a.ports.sockets, a.ups.sockets = device.EngineSockets{Engine: e}, device.EngineSockets{Engine: e}
 }
 
 // newLocked makes an agent with a data path of its own, once this process alone
@@ -176,21 +181,36 @@ func newLocked(c Config, queues []int) (*Agent, error) {
 	}
 	engine, err := fastpath.New(a.engineConfig())
 	if err != nil {
-		a.kernel.Close()
+		a.base.close()
 		return nil, err
 	}
 	a.setEngine(engine)
 	return a, nil
 }
 
-// assemble makes an agent without a data path.
+// platform is what an agent works on. Each part has a fake for tests.
+type platform struct {
+	devices device.Kernel
+	routes  routes.Kernel
+	close   func()
+}
+
+// assemble makes an agent without a data path, on the real kernel.
 func assemble(c Config, queues []int, key packet.HashKey) (*Agent, error) {
 	kernel, err := routes.Open(nil)
 	if err != nil {
 		return nil, fmt.Errorf("rtnetlink: %w", err)
 	}
+	a, err := assembleOn(platform{devices: device.Netlink{}, routes: kernel, close: kernel.Close}, c, queues, key)
+	if err != nil {
+		kernel.Close()
+	}
+	return a, err
+}
+
+func assembleOn(base platform, c Config, queues []int, key packet.HashKey) (*Agent, error) {
 	a := &Agent{
-		config: c, log: c.Log, kernel: kernel,
+		config: c, log: c.Log, base: base,
 		tables:   newTables(c.NodeName, c.Function, key),
 		incoming: desired.NewState(), checkpoint: newCheckpoint(&c),
 		links: make(chan []linkmon.Event, 16), desired: make(chan update, 16),
@@ -198,27 +218,26 @@ func assemble(c Config, queues []int, key packet.HashKey) (*Agent, error) {
 	}
 	types := btf.NewCache()
 	a.ports = &ports{
-		types: types, config: &a.config, tables: a.tables, log: c.Log, links: map[string]linkmon.Link{},
-		attached: map[string]*port{}, retry: map[string]*backoff{},
+		types: types, config: &a.config, kernel: base.devices, tables: a.tables, log: c.Log, alive: a.alive,
+		links: map[string]linkmon.Link{}, attached: map[string]*port{}, retry: map[string]*backoff{},
 	}
-	a.ups = &uplinks{types: types, config: &a.config, queues: queues, log: c.Log}
+	a.ups = &uplinks{types: types, config: &a.config, kernel: base.devices, queues: queues, log: c.Log, alive: a.alive}
 	for i, name := range c.Uplinks {
 		a.ups.all = append(a.ups.all, &uplink{name: name, number: i})
 	}
+	var err error
 	if a.gateway, err = newGateway(&a.config); err != nil {
-		kernel.Close()
 		return nil, err
 	}
 	if !c.fromManifests() {
 		if a.kube, err = newKube(&a.config); err != nil {
-			kernel.Close()
 			return nil, err
 		}
 	}
 	a.repair = newRepair(&a.config, a.tables, a.ports)
 	a.nodes = &nodes{
 		config: &a.config, tables: a.tables, uplinks: a.ups, log: c.Log,
-		resolver: routes.NewResolver(kernel, c.Owner), driver: routes.NewDriver(kernel, c.Owner),
+		resolver: routes.NewResolver(base.routes, c.Owner), driver: routes.NewDriver(base.routes, c.Owner),
 		said: map[string]string{}, narrow: map[string]string{}, pathMTUs: map[string]pathMTU{},
 	}
 	return a, nil
@@ -288,15 +307,23 @@ func (a *Agent) startEngine() error {
 
 func (a *Agent) close() error {
 	var err error
-	for _, p := range a.ports.attached {
-		if p.program != nil {
-			err = errors.Join(err, p.program.Close())
+	closeProgram := func(device string, p device.Program) {
+		if p == nil {
+			return
 		}
+		if !a.handedOver {
+			// The last look: without its pin the program would go with us.
+			if _, kept := p.Keep(); kept != nil && !errors.Is(kept, xdp.ErrLost) {
+				a.log.Error("not closed by our end", "device", device, "error", kept)
+			}
+		}
+		err = errors.Join(err, p.Close())
+	}
+	for name, p := range a.ports.attached {
+		closeProgram(name, p.program)
 	}
 	for _, u := range a.ups.all {
-		if u.program != nil {
-			err = errors.Join(err, u.program.Close())
-		}
+		closeProgram(u.name, u.program)
 	}
 	if a.engine != nil && !a.handedOver {
 		err = errors.Join(err, a.engine.Stop())
@@ -304,7 +331,7 @@ func (a *Agent) close() error {
 	if a.kube != nil {
 		err = errors.Join(err, a.checkpoint.flush(a.tables.state))
 	}
-	a.kernel.Close()
+	a.base.close()
 	err = errors.Join(err, a.pins.Close())
 	if a.successor != nil {
 		_ = a.successor.Close() // now everything is let go of

@@ -7,8 +7,7 @@ import (
 	"net"
 	"os"
 
-	"github.com/vishvananda/netlink"
-
+	"picot.dev/picot/internal/device"
 	"picot.dev/picot/internal/routes"
 	"picot.dev/picot/xsk/xdp"
 )
@@ -78,54 +77,13 @@ func cleanPins(c *Config, do func(string, func() error)) error {
 		if !pin.Alive {
 			what = fmt.Sprintf("pin of device %s, which is gone", pin.Name)
 		}
-		do(what, func() error { return removePin(pin) })
+		do(what, func() error { return device.Netlink{}.RemovePin(pin) })
 	}
 	// Only an empty one goes: what is not ours keeps its place.
 	if entries, err := os.ReadDir(c.pinDir()); err == nil && len(entries) == 0 {
 		do("pin directory "+c.pinDir(), func() error { return os.Remove(c.pinDir()) })
 	}
 	return errors.Join(errs...)
-}
-
-// removePin takes a pin and its program away; a workload device is set down
-// first and made to take only its own frames again.
-func removePin(pin xdp.Pin) error {
-	if !pin.Alive {
-		return pin.Remove()
-	}
-	l, err := pinnedDevice(pin)
-	if err != nil {
-		return err
-	}
-	if pin.Kind == xdp.Workload {
-		if err := netlink.LinkSetDown(l); err != nil {
-			return fmt.Errorf("setting it down: %w", err)
-		}
-		if err := netlink.SetPromiscOff(l); err != nil {
-			return fmt.Errorf("ending its promiscuous mode: %w", err)
-		}
-	}
-	return pin.Remove()
-}
-
-// errElsewhere says that a pin's device is not where we are: by its index alone
-// another device would be taken for it.
-var errElsewhere = errors.New("the device is in another network namespace: do it there, or delete the device")
-
-// pinnedDevice finds a living pin's device in the calling thread's namespace.
-func pinnedDevice(pin xdp.Pin) (netlink.Link, error) {
-	l, err := netlink.LinkByIndex(pin.IfIndex)
-	var none netlink.LinkNotFoundError
-	if errors.As(err, &none) {
-		return nil, errElsewhere
-	}
-	if err != nil {
-		return nil, fmt.Errorf("looking its device up: %w", err)
-	}
-	if x := l.Attrs().Xdp; x == nil || x.ProgId != pin.ProgramID {
-		return nil, errElsewhere
-	}
-	return l, nil
 }
 
 func cleanRoutes(c *Config, do func(string, func() error)) error {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"picot.dev/picot/fastpath"
 	"picot.dev/picot/fastpath/srv6"
@@ -37,7 +38,14 @@ type Config struct {
 	HugePages    bool
 	Limits       fastpath.Limits
 	Takeover     Takeover
-	Owner        routes.Owner
+	// Refresh is the mean time between looks at the kernel for drift that nobody
+	// reported. Zero: 30 s.
+	Refresh time.Duration
+	// SweepGrace is how long after its sources are in sync the agent leaves alone
+	// what is ours on a living device that no endpoint names: the list may be
+	// stale. Zero: no time.
+	SweepGrace time.Duration
+	Owner      routes.Owner
 	// Gateway switches the gateway on; its Node and Log are set here.
 	Gateway *gateway.Config
 	Log     *slog.Logger
@@ -115,6 +123,15 @@ func (c *Config) Validate() error {
 	}
 	if c.Function == 0 {
 		c.Function = srv6.DefaultFunction
+	}
+	if c.Refresh == 0 {
+		c.Refresh = defaultRefresh
+	}
+	if c.Refresh < minRefresh {
+		bad("--refresh", "%v: give at least %v", c.Refresh, minRefresh)
+	}
+	if c.SweepGrace < 0 {
+		bad("--sweep-grace", "%v: give no negative time", c.SweepGrace)
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"picot.dev/picot/fastpath"
@@ -14,19 +16,24 @@ type request struct {
 	done chan struct{}
 }
 
-// applyEvery spaces applies while messages keep coming; the first one after a
-// silence is immediate.
-const applyEvery = 10 * time.Millisecond
-
-// refresh is how often everything is looked at without a reason.
-const refresh = 30 * time.Second
+const (
+	// applyEvery spaces applies while messages keep coming; the first one after a
+	// silence is immediate.
+	applyEvery = 10 * time.Millisecond
+	// defaultRefresh is how often the kernel is looked at without a reason.
+	defaultRefresh = 30 * time.Second
+	minRefresh     = 100 * time.Millisecond
+	// tick bounds the loop's sleep: it says that it lives.
+	tick = 5 * time.Second
+)
 
 func (a *Agent) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var last time.Time
-	due := time.Now()
+	var last, due time.Time // of applies
+	refresh := time.Now().Add(a.jittered())
 	for {
+		a.alive()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -35,7 +42,8 @@ func (a *Agent) loop(ctx context.Context) error {
 		case e := <-a.links:
 			a.ports.onLinks(e)
 			a.linksIn = true
-			a.ups.dirty, a.nodes.dirty = true, true
+			a.ups.hurry()
+			a.nodes.dirty = true
 		case u := <-a.desired:
 			a.onDesired(u)
 		case <-a.routes:
@@ -59,18 +67,43 @@ func (a *Agent) loop(ctx context.Context) error {
 			timer.Reset(applyEvery - now.Sub(last))
 			continue
 		}
-		if !a.dirty() && now.Before(due) {
-			timer.Reset(due.Sub(now))
-			continue
+		if !now.Before(refresh) {
+			refresh = now.Add(a.jittered())
+			a.refresh()
 		}
-		next := a.apply(ctx, now)
-		last = time.Now()
-		due = last.Add(refresh)
-		if !next.IsZero() && next.Before(due) {
-			due = next
+		if a.dirty() || !due.IsZero() && !now.Before(due) {
+			due = a.apply(ctx, now)
+			last = time.Now()
+			if a.fatal != nil {
+				return a.fatal
+			}
 		}
-		timer.Reset(max(time.Until(due), applyEvery))
+		timer.Reset(a.sleep(time.Now(), due, refresh))
 	}
+}
+
+// sleep is until the next apply or refresh, or tick.
+func (a *Agent) sleep(now, due, refresh time.Time) time.Duration {
+	until := min(tick, refresh.Sub(now))
+	if !due.IsZero() {
+		until = min(until, due.Sub(now))
+	}
+	return max(until, applyEvery)
+}
+
+// jittered is the time to the next refresh: agents started together must not
+// look together.
+func (a *Agent) jittered() time.Duration {
+	quarter := a.config.Refresh / 4
+	return a.config.Refresh - quarter + rand.N(2*quarter+1)
+}
+
+// refresh has everything looked at, for drift that nobody reported.
+func (a *Agent) refresh() {
+	a.ports.refresh()
+	a.ups.refresh()
+	a.nodes.dirty = true
+	a.nodes.driver.Resync()
 }
 
 func (a *Agent) dirty() bool {
@@ -87,12 +120,14 @@ func (a *Agent) onDesired(u update) {
 		u.delta = desired.Diff(a.tables.state, a.incoming)
 		a.incoming = desired.State{}
 		a.desiredIn = true
+		a.ports.keepUntil = time.Now().Add(a.config.SweepGrace)
 	}
 	a.checkpoint.dirty = a.checkpoint.dirty || u.delta.Len() > 0
 	a.repair.onDesired(time.Now(), u.delta)
 	a.tables.apply(u.delta)
 	a.ports.places = u.places
-	a.ports.dirty, a.ups.dirty, a.nodes.dirty = true, true, true
+	a.ups.hurry()
+	a.ports.dirty, a.nodes.dirty = true, true
 	a.refused(u.problems)
 }
 
@@ -144,6 +179,7 @@ func (a *Agent) apply(ctx context.Context, now time.Time) (next time.Time) {
 	}
 	a.applies++
 	soonest := func(t time.Time) {
+		a.alive()
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
@@ -152,12 +188,17 @@ func (a *Agent) apply(ctx context.Context, now time.Time) (next time.Time) {
 	if n, ok := a.tables.state.Nodes[a.config.NodeName]; ok {
 		self = &n
 	}
-	soonest(a.ups.sync(now, a.ports.links, self))
+	keep := !a.desiredIn || now.Before(a.ports.keepUntil)
+	soonest(a.ups.sync(now, a.ports.links, self, keep))
 	soonest(a.ports.sync(now))
+	a.nodes.forget = !keep
 	soonest(a.nodes.sync(now))
-	a.publish(ctx)
+	soonest(a.publish(ctx, now))
 	soonest(a.ports.raise(now))
 	soonest(a.repair.sync(now))
+	if a.ports.leftover {
+		a.ports.leftover, a.swept = false, false
+	}
 	if !a.swept && a.desiredIn {
 		soonest(a.sweep(now))
 	}
@@ -165,46 +206,42 @@ func (a *Agent) apply(ctx context.Context, now time.Time) (next time.Time) {
 		a.kube.ported(a.ports.notes())
 		soonest(a.checkpoint.sync(now, a.tables.state))
 	}
+	if a.fatal == nil && a.ports.stuck != nil {
+		a.fatal = a.ports.stuck
+	}
 	return next
 }
 
-// sweep removes what an earlier life left pinned. While an object cannot be
-// taken, it is not known to be unwanted.
-func (a *Agent) sweep(now time.Time) (next time.Time) {
-	left, err := a.ports.sweep(len(a.problems) == 0)
-	text := ""
-	if err != nil {
-		text = err.Error()
+// publish gives the workers a new snapshot if anything changed, and waits until
+// none uses the old one: only then may indexes be used again. It returns when to
+// wait again for a worker that does not let go. One that hangs may still forward
+// what must be dropped; so that ends the agent, too.
+func (a *Agent) publish(ctx context.Context, now time.Time) (next time.Time) {
+	if a.tables.dirty {
+		a.tables.dirty = false
+		a.tables.last = a.tables.Snapshot()
+		a.engine.Publish(a.tables.last)
 	}
-	if text != a.sweepSaid && err != nil {
-		a.log.Error("left-over pins", "error", err)
-	}
-	a.sweepSaid = text
-	if err == nil && left == 0 {
-		a.swept = true
+	version := a.tables.last.Version
+	if a.published == version {
 		return time.Time{}
 	}
-	return now.Add(lastRetry)
-}
-
-// publish gives the workers a new snapshot if anything changed, and waits until
-// none uses the old one: only then may indexes be used again.
-func (a *Agent) publish(ctx context.Context) {
-	if !a.tables.dirty {
-		return
-	}
-	a.tables.dirty = false
-	s := a.tables.Snapshot()
-	a.tables.last = s
-	a.engine.Publish(s)
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if err := a.engine.Quiesce(ctx, s.Version); err != nil {
-		a.log.Error("worker hangs", "error", err)
-		return
+	if err := a.engine.Quiesce(ctx, version); err != nil {
+		if a.hangs.IsZero() {
+			a.hangs = now
+			a.log.Error("worker hangs", "error", err)
+		}
+		if since := now.Sub(a.hangs); since >= closeWithin {
+			a.fatal = fmt.Errorf("%w: a worker hangs, for %v: %w", ErrNotClosed, since, err)
+		}
+		return now.Add(time.Second)
 	}
-	a.tables.Release(s.Version)
-	a.published = s.Version
+	a.hangs = time.Time{}
+	a.tables.Release(version)
+	a.published = version
+	return time.Time{}
 }
 
 // ask runs f in the loop's goroutine.

@@ -27,6 +27,7 @@ type nodes struct {
 	driver   *routes.Driver
 
 	dirty    bool
+	forget   bool              // without a node of our own nothing of ours stays in the kernel
 	said     map[string]string // node -> last trouble told
 	narrow   map[string]string // node -> what its way is too narrow for
 	pathMTUs map[string]pathMTU
@@ -85,8 +86,13 @@ func (n *nodes) sync(now time.Time) (next time.Time) {
 			targets[name] = node.Via[0]
 		}
 	}
-	if known {
-		err := n.driver.Set(want)
+	if known || n.forget {
+		var err error
+		if known {
+			err = n.driver.Set(want)
+		} else {
+			n.driver.Clear()
+		}
 		_, applied := n.driver.Apply(now)
 		n.complain("routes", errors.Join(append([]error{err, applied}, n.driver.Failures()...)...))
 	}

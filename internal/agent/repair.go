@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"picot.dev/picot/arpnd"
-	"picot.dev/picot/fastpath"
 	"picot.dev/picot/internal/desired"
 	"picot.dev/picot/internal/packet"
 )
@@ -16,7 +15,7 @@ import (
 // every node does the same.
 type repair struct {
 	config *Config
-	engine *fastpath.Engine
+	engine sender
 	tables *tables
 	ports  *ports
 	log    *slog.Logger
@@ -27,6 +26,11 @@ type repair struct {
 	pending map[desired.NeighborKey]map[int]bool // ports still to be told
 	bucket  arpnd.Bucket
 	start   time.Time
+}
+
+// sender is the part of the data path a repair needs: fastpath.Engine.
+type sender interface {
+	Send(port int, frame []byte) error
 }
 
 type lastMAC struct {

@@ -6,8 +6,8 @@ import (
 
 	"picot.dev/picot/fastpath"
 	"picot.dev/picot/fastpath/table"
+	"picot.dev/picot/internal/device"
 	"picot.dev/picot/internal/status"
-	"picot.dev/picot/xsk/xdp"
 )
 
 func traffic(c fastpath.Counters) status.Traffic {
@@ -25,7 +25,7 @@ func traffic(c fastpath.Counters) status.Traffic {
 	return t
 }
 
-func addKernel(t *status.Traffic, p *xdp.Program, sockets []fastpath.SocketInfo, mine func(fastpath.SocketInfo) bool) {
+func addKernel(t *status.Traffic, p device.Program, sockets []fastpath.SocketInfo, mine func(fastpath.SocketInfo) bool) {
 	if p != nil {
 		if c, err := p.Counters(); err == nil {
 			t.XDP = &status.XDP{Redirected: c.Redirected, DroppedEmpty: c.DroppedEmpty, Passed: c.Passed, Errors: c.Errors, Tags: c.VLANReinserted}
@@ -219,3 +219,6 @@ func socketStatus(k fastpath.SocketInfo) status.Socket {
 		Received: k.Received, Sent: k.Sent, Filled: k.Filled, Outstanding: k.Outstanding,
 	}
 }
+
+// alive says that the loop is at work: called between its steps.
+func (a *Agent) alive() {}

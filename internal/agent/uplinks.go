@@ -8,13 +8,10 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
-	"picot.dev/picot/fastpath"
 	"picot.dev/picot/internal/desired"
+	"picot.dev/picot/internal/device"
 	"picot.dev/picot/internal/linkmon"
-	"picot.dev/picot/internal/routes"
-	"picot.dev/picot/xsk"
 	"picot.dev/picot/xsk/xdp"
 )
 
@@ -24,20 +21,24 @@ type uplink struct {
 	number  int
 	link    linkmon.Link // zero: not attached
 	locator string       // the program was attached for
-	program *xdp.Program
+	program device.Program
 	broken  bool // its sockets must be made anew
+	check   bool // the kernel is to be asked whether all is still there
 	backoff backoff
 }
 
 // uplinks attaches the configured uplinks once the node's own locator is known.
 type uplinks struct {
-	types  *btf.Cache // of the kernel, for all programs
-	config *Config
-	engine *fastpath.Engine
-	log    *slog.Logger
-	all    []*uplink
-	queues []int // room for queues, by uplink
-	dirty  bool
+	types   *btf.Cache // of the kernel, for all programs
+	config  *Config
+	kernel  device.Kernel
+	sockets device.Sockets // of the data path
+	log     *slog.Logger
+	alive   func() // called between steps: slow is not hung
+	all     []*uplink
+	queues  []int  // room for queues, by uplink
+	repairs uint64 // what was mended that somebody took away
+	dirty   bool
 }
 
 // maxUplinkQueues bounds the queues of an uplink in use; the mapping has a
@@ -53,69 +54,113 @@ func countQueues(name string) int {
 	return min(max(1, l.Attrs().NumRxQueues), maxUplinkQueues)
 }
 
-// sync attaches what is not, and what changed anew. It returns when to be
-// called again.
-func (u *uplinks) sync(now time.Time, links map[string]linkmon.Link, self *desired.Node) (next time.Time) {
+// refresh has every uplink looked at in the next apply.
+func (u *uplinks) refresh() {
+	for _, x := range u.all {
+		x.check = x.program != nil
+	}
+	u.dirty = true
+}
+
+// hurry has what failed tried at once: something changed.
+func (u *uplinks) hurry() {
+	for _, x := range u.all {
+		x.backoff.due = time.Time{}
+	}
+	u.dirty = true
+}
+
+// sync attaches what is not, and what changed anew. Without a node of its own,
+// which keep says may only not be listed yet, it lets go of them. It returns when
+// to be called again.
+func (u *uplinks) sync(now time.Time, links map[string]linkmon.Link, self *desired.Node, keep bool) (next time.Time) {
 	u.dirty = false
 	for _, x := range u.all {
+		u.alive()
 		l, there := links[x.name]
+		if x.program != nil && x.check && !now.Before(x.backoff.due) {
+			u.keep(now, x)
+		}
 		gone := x.program != nil && (!there || l.Index != x.link.Index)
 		moved := x.program != nil && self != nil && self.Locator.String() != x.locator
-		if gone || moved || x.broken && x.program != nil {
-			if err := u.detach(x, gone); err != nil {
+		unwanted := x.program != nil && self == nil && !keep
+		if gone || moved || unwanted || x.broken && x.program != nil {
+			if err := u.detach(x, gone || unwanted); err != nil {
 				u.log.Error("uplink not detached", "device", x.name, "error", err)
 			}
 		}
-		if x.program != nil {
-			continue
+		if x.program == nil {
+			u.try(now, x, l, there, self)
 		}
-		var err error
-		switch {
-		case now.Before(x.backoff.due):
-			err = x.backoff.err
-		case self == nil:
-			err = fmt.Errorf("no SRv6Node %s: add one with this node's locator", u.config.NodeName)
-		case !there:
-			err = fmt.Errorf("no such device: waiting for it; if it will not come, correct --uplink")
-		default:
-			err = u.attach(x, l, self)
-		}
-		if err != nil && x.backoff.err != err {
-			err = fmt.Errorf("--uplink %s: %w", x.name, err)
-		}
-		if err == nil {
-			x.backoff = backoff{}
-			continue
-		}
-		if x.backoff.err == nil || x.backoff.err.Error() != err.Error() {
-			u.log.Error("uplink not ready", "device", x.name, "error", err)
-		}
-		if !now.Before(x.backoff.due) {
-			x.backoff.failed(now, err)
-		}
-		if next.IsZero() || x.backoff.due.Before(next) {
+		if x.backoff.err != nil && (next.IsZero() || x.backoff.due.Before(next)) {
 			next = x.backoff.due
 		}
 	}
 	return next
 }
 
-func (u *uplinks) attach(x *uplink, l linkmon.Link, self *desired.Node) (err error) {
-	nl, err := netlink.LinkByIndex(l.Index)
-	if err != nil {
-		return fmt.Errorf("looking it up: %w", err)
+// try attaches an uplink, or says why not.
+func (u *uplinks) try(now time.Time, x *uplink, l linkmon.Link, there bool, self *desired.Node) {
+	var err error
+	switch {
+	case now.Before(x.backoff.due):
+		return
+	case self == nil:
+		err = fmt.Errorf("no SRv6Node %s: add one with this node's locator", u.config.NodeName)
+	case !there:
+		err = fmt.Errorf("no such device: waiting for it; if it will not come, correct --uplink")
+	default:
+		err = u.attach(x, l, self)
 	}
-	var master netlink.Link
-	if l.Master != 0 {
-		if master, err = netlink.LinkByIndex(l.Master); err != nil {
-			return fmt.Errorf("looking its master up: %w", err)
+	if err == nil {
+		x.backoff = backoff{}
+		return
+	}
+	u.fail(now, x, err)
+}
+
+func (u *uplinks) fail(now time.Time, x *uplink, err error) {
+	err = fmt.Errorf("--uplink %s: %w", x.name, err)
+	if x.backoff.err == nil || x.backoff.err.Error() != err.Error() {
+		u.log.Error("uplink not ready", "device", x.name, "error", err)
+	}
+	x.backoff.failed(now, err)
+}
+
+// keep mends what somebody took away of an uplink.
+func (u *uplinks) keep(now time.Time, x *uplink) {
+	mended, err := x.program.Keep()
+	if errors.Is(err, xdp.ErrLost) {
+		u.log.Error("uplink is made anew", "device", x.name, "error", err)
+		x.broken = true
+		return
+	}
+	errs := []error{err}
+	for q, fd := range u.sockets.UplinkSockets(x.number) {
+		filled, err := x.program.KeepSocket(q, fd)
+		errs = append(errs, err)
+		if filled && err == nil {
+			mended = append(mended, fmt.Sprintf("slot %d", q))
 		}
 	}
-	if err := routes.CheckUplink(nl, master); err != nil {
+	u.repairs += mendedNow(u.log, x.name, mended)
+	if err := errors.Join(errs...); err != nil {
+		u.fail(now, x, err)
+		return
+	}
+	x.check, x.backoff = false, backoff{}
+}
+
+func (u *uplinks) attach(x *uplink, l linkmon.Link, self *desired.Node) (err error) {
+	if err := u.kernel.CheckUplink(l.Index); err != nil {
+		return err
+	}
+	d, err := u.kernel.Query(l.Index)
+	if err != nil {
 		return err
 	}
 	queues := u.queues[x.number]
-	if err := u.takeProgram(x, l, self, nl.Attrs().NumRxQueues); err != nil {
+	if err := u.takeProgram(x, l, self, d.Queues); err != nil {
 		return err
 	}
 	defer func() {
@@ -123,29 +168,21 @@ func (u *uplinks) attach(x *uplink, l linkmon.Link, self *desired.Node) (err err
 			err = errors.Join(err, u.detach(x, false))
 		}
 	}()
-	mem := u.engine.Memory()
 	used := 0
 	for q := range queues {
-		s, err := xsk.Open(mem, mem.Whole(), xsk.Options{
-			IfIndex: l.Index, Queue: q, Fill: 2048, RX: 2048, TX: 1024, Completion: 2048,
-			TXBudget: 256, MultiBuffer: true, NeedWakeup: true, ZeroCopy: xsk.ZeroCopyPrefer,
-		})
-		if q > 0 && errors.Is(err, unix.EINVAL) {
-			break // fewer queues in use than the device could have
+		fd, err := u.sockets.OpenUplink(x.number, q, l.Index)
+		if errors.Is(err, device.ErrNoQueue) {
+			break
 		}
 		if err != nil {
 			return err
-		}
-		fd := s.FD()
-		if err := u.engine.AddUplink(x.number, q, s); err != nil {
-			return errors.Join(err, s.Close())
 		}
 		if err := x.program.SetSocket(q, fd); err != nil {
 			return err
 		}
 		used++
 	}
-	u.engine.UseQueues(x.number, used)
+	u.sockets.UseQueues(x.number, used)
 	u.log.Info("uplink attached", "device", x.name, "locator", x.locator, "queues", used,
 		"mode", x.program.Mode().String(), "reused", x.program.Reused())
 	return nil
@@ -153,7 +190,7 @@ func (u *uplinks) attach(x *uplink, l linkmon.Link, self *desired.Node) (err err
 
 // takeProgram puts the uplink program on a device, or takes a pinned one over.
 func (u *uplinks) takeProgram(x *uplink, l linkmon.Link, self *desired.Node, deviceQueues int) error {
-	program, err := xdp.Attach(xdp.AttachOptions{
+	program, err := attachProgram(u.kernel, xdp.AttachOptions{
 		IfIndex: l.Index, Kind: xdp.Uplink, Queues: max(u.queues[x.number], deviceQueues), Locator: self.Locator,
 		PinDir: u.config.pinDir(), Name: x.name, AllowGeneric: u.config.AllowGeneric, Types: u.types,
 	})
@@ -164,17 +201,16 @@ func (u *uplinks) takeProgram(x *uplink, l linkmon.Link, self *desired.Node, dev
 	return nil
 }
 
-func (u *uplinks) detach(x *uplink, gone bool) error {
-	err := u.engine.RemoveUplink(x.number)
-	if errors.Is(err, fastpath.ErrUnknown) {
-		err = nil
-	}
-	if gone {
+// detach closes an uplink's sockets; its program goes with off, else it stays for
+// the next attach.
+func (u *uplinks) detach(x *uplink, off bool) error {
+	err := u.sockets.CloseUplink(x.number)
+	if off {
 		err = errors.Join(err, x.program.Detach())
 	} else {
 		err = errors.Join(err, x.program.Close()) // the pin stays: closed, not open
 	}
-	x.program, x.link, x.broken = nil, linkmon.Link{}, false
+	x.program, x.link, x.broken, x.check = nil, linkmon.Link{}, false, false
 	return err
 }
 

@@ -1,0 +1,257 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"picot.dev/picot/fastpath"
+	"picot.dev/picot/fastpath/table"
+	"picot.dev/picot/internal/desired"
+	"picot.dev/picot/internal/device"
+	"picot.dev/picot/internal/linkmon"
+	"picot.dev/picot/xsk/xdp"
+)
+
+// One port: how it is made, looked after and taken away.
+
+// ensure attaches a device if it is not, looks whether all is still there if it
+// is time, and updates its table entry.
+func (p *ports) ensure(e desired.Endpoint, l linkmon.Link) error {
+	a := p.attached[l.Name]
+	if a == nil {
+		a = &port{key: e.EndpointKey, link: l}
+		p.attached[l.Name] = a
+	}
+	if !a.sockets {
+		if err := p.attach(a, e, l); err != nil {
+			return err
+		}
+	} else if a.check {
+		if err := p.keep(a); err != nil {
+			return err
+		}
+	}
+	a.check, a.link = false, l
+	entry := a.entry
+	entry.Name, entry.MAC, entry.Addresses = l.Name, e.MAC, e.Addresses
+	entry.Segment, entry.MTU, entry.Down = table.Segment(e.Segment), l.MTU, !l.Up
+	entry.Security = security(e.PortSecurity)
+	entry.Network = p.tables.ids[e.Network]
+	if !samePort(entry, a.entry) {
+		a.entry = entry
+		p.tables.portUp(e.EndpointKey, entry)
+	}
+	return nil
+}
+
+func samePort(a, b table.Port) bool {
+	same := slices.Equal(a.Addresses, b.Addresses)
+	a.Addresses, b.Addresses = nil, nil
+	return same && a.ID == b.ID && a.Name == b.Name && a.Network == b.Network && a.MAC == b.MAC &&
+		a.Segment == b.Segment && a.Security == b.Security && a.MTU == b.MTU && a.Worker == b.Worker && a.Down == b.Down
+}
+
+func security(s desired.PortSecurity) table.PortSecurity {
+	switch s {
+	case desired.SecurityMAC:
+		return table.SecurityMAC
+	case desired.SecurityMACIP:
+		return table.SecurityMACIP
+	}
+	return table.SecurityOff
+}
+
+// attach makes a device a port. The order keeps it closed at every step: the
+// program with empty slots first, then sockets whose fill rings have frames,
+// then their slots. The device is brought up by raise.
+func (p *ports) attach(a *port, e desired.Endpoint, l linkmon.Link) error {
+	d, err := p.kernel.Query(l.Index)
+	if err != nil {
+		return err
+	}
+	if err := p.kernel.Silence(l.Index); err != nil {
+		return err
+	}
+	if a.program == nil {
+		if a.program, err = p.program(l, d.Queues); err != nil {
+			return err
+		}
+	}
+	at, err := p.sockets.Place()
+	if err != nil {
+		return err
+	}
+	id := a.entry.ID
+	if id == 0 {
+		if id, err = p.tables.NewPortID(); err != nil {
+			return err
+		}
+		if id.Index() > p.config.MaxPorts {
+			return fmt.Errorf("%w (now %d)", fastpath.ErrFull, p.config.MaxPorts)
+		}
+	}
+	a.entry = table.Port{ID: id, Worker: at.Worker}
+	// Reserved by being there; ensure fills it in.
+	p.tables.note("port of NetworkEndpoint "+e.EndpointKey.String(), p.tables.SetPort(a.entry))
+	if err := p.openSockets(a, l, d.Queues, at); err != nil {
+		return errors.Join(err, p.sockets.ClosePort(a.entry.ID.Index()))
+	}
+	a.sockets, a.raise = true, true
+	p.log.Info("port attached", "device", l.Name, "endpoint", e.EndpointKey.String(), "network", e.Network,
+		"port", a.entry.ID.Index(), "worker", at.Worker, "mode", a.program.Mode().String(), "reused", a.program.Reused())
+	return nil
+}
+
+func (p *ports) openSockets(a *port, l linkmon.Link, queues int, at fastpath.Place) error {
+	for q := range queues {
+		fd, err := p.sockets.OpenPort(a.entry.ID.Index(), q, l.Index, at)
+		if errors.Is(err, device.ErrNoQueue) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := a.program.SetSocket(q, fd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// program puts the workload program on a device, or takes a pinned one over.
+func (p *ports) program(l linkmon.Link, queues int) (device.Program, error) {
+	return attachProgram(p.kernel, xdp.AttachOptions{
+		IfIndex: l.Index, Kind: xdp.Workload, Queues: queues,
+		PinDir: p.config.pinDir(), Name: l.Name, AllowGeneric: p.config.AllowGeneric, Types: p.types,
+	})
+}
+
+// attachProgram attaches; what an earlier process left in another XDP mode, which
+// cannot be exchanged, makes way. Its removal sets a workload device down first.
+func attachProgram(k device.Kernel, o xdp.AttachOptions) (device.Program, error) {
+	program, err := k.Attach(o)
+	if !errors.Is(err, xdp.ErrMode) {
+		return program, err
+	}
+	pins, err := k.Pins(o.PinDir)
+	for _, pin := range pins {
+		if pin.Name == o.Name {
+			if err := k.RemovePin(pin); err != nil {
+				return nil, fmt.Errorf("removing its program of another mode: %w", err)
+			}
+			return k.Attach(o)
+		}
+	}
+	return nil, errors.Join(err, fmt.Errorf("its program of another mode: %w", xdp.ErrMode))
+}
+
+// keep mends what somebody took away of a port: pins, program, slots. A port
+// without a program is open: it is set down at once, and made anew.
+func (p *ports) keep(a *port) error {
+	mended, err := a.program.Keep()
+	if errors.Is(err, xdp.ErrLost) {
+		a.lost = true
+		return errors.Join(err, p.kernel.Down(a.link.Index))
+	}
+	errs := []error{err, p.kernel.Silence(a.link.Index)}
+	for q, fd := range p.sockets.PortSockets(a.entry.ID.Index()) {
+		filled, err := a.program.KeepSocket(q, fd)
+		errs = append(errs, err)
+		if filled && err == nil {
+			mended = append(mended, fmt.Sprintf("slot %d", q))
+		}
+	}
+	p.repairs += mendedNow(p.log, a.link.Name, mended)
+	return errors.Join(errs...)
+}
+
+// raise brings attached devices up, once the workers have tables with their
+// ports: the first frame already has its place. It returns when to be called
+// again.
+func (p *ports) raise(now time.Time) (next time.Time) {
+	for name, a := range p.attached {
+		if !a.raise || !a.sockets || !a.closing.IsZero() {
+			continue
+		}
+		if b := p.retry[name]; b != nil && now.Before(b.due) {
+			continue // sync returned its time
+		}
+		d, err := p.kernel.Query(a.link.Index)
+		if err == nil && !d.Up {
+			err = p.kernel.Up(a.link.Index)
+		}
+		if err != nil {
+			p.fail(now, name, fmt.Errorf("%s: interface %s: %w", p.where(a.key), name, err))
+			if due := p.retry[name].due; next.IsZero() || due.Before(next) {
+				next = due
+			}
+			continue
+		}
+		a.raise = false
+		delete(p.retry, name)
+	}
+	return next
+}
+
+// leaving is how a port goes.
+type leaving uint8
+
+const (
+	forGood leaving = iota // device down, program gone
+	rebuilt                // it comes back at once: the pinned program stays
+	kept                   // closed, but its program and device stay: its endpoint may only not be listed yet
+	gone                   // there is no device any more
+)
+
+func how(wanted, deviceThere bool, a *port, keep bool) leaving {
+	switch {
+	case !deviceThere:
+		return gone
+	case a.lost:
+		return forGood
+	case wanted && a.broken:
+		return rebuilt
+	case !wanted && keep:
+		return kept
+	}
+	return forGood
+}
+
+// detach takes a port away: out of the tables, its device down, its sockets
+// closed, which empties the slots, and the program last. A step that fails stops
+// only what would open the port without it; the next try begins anew.
+func (p *ports) detach(a *port, l leaving) error {
+	p.tables.portDown(a.key)
+	if a.entry.ID != 0 {
+		p.tables.DeletePort(a.entry.ID)
+		p.tables.dirty = true
+	}
+	var down, err error
+	if l == forGood {
+		down = p.kernel.Down(a.link.Index)
+	}
+	if a.sockets {
+		if err = p.sockets.ClosePort(a.entry.ID.Index()); err == nil {
+			a.sockets = false
+		}
+	}
+	if err := errors.Join(down, err); err != nil {
+		return err
+	}
+	if a.program != nil {
+		if l == rebuilt || l == kept {
+			err = a.program.Close()
+		} else {
+			err = a.program.Detach()
+		}
+		// Failed or not, the handle is spent. What is left is pinned, and swept.
+		a.program = nil
+		if p.leftover = p.leftover || l == kept || err != nil; err != nil {
+			p.log.Error("program not removed", "device", a.link.Name, "error", err)
+		}
+	}
+	p.log.Info("port detached", "device", a.link.Name, "endpoint", a.key.String(), "kept", l == kept)
+	return nil
+}
