@@ -350,25 +350,3 @@ func TestNothingWaitsBehindRefreshes(t *testing.T) {
 		}
 	})
 }
-
-// TestTouchReadiesOnlyWhatWaits holds that an event of the cache decides a key
-// that rests, and costs nothing for any other.
-func TestTouchReadiesOnlyWhatWaits(t *testing.T) {
-	run(t, Options{}, func(t *testing.T, w *world, q *Writer[int]) {
-		w.lazy = true
-		w.set(q, 1, 5, Learned)
-		synctest.Wait()
-		q.Touch(2)
-		if q.Len(Learned) != 1 || q.Len(Static) != 0 {
-			t.Errorf("%d and %d keys, want the one that rests", q.Len(Learned), q.Len(Static))
-		}
-		w.mu.Lock()
-		w.cache[1] = 5
-		w.mu.Unlock()
-		q.Touch(1)
-		synctest.Wait()
-		if w.count() != 1 || q.Len(Learned) != 0 {
-			t.Errorf("%d writes, %d keys left", w.count(), q.Len(Learned))
-		}
-	})
-}
