@@ -46,6 +46,7 @@ type node struct {
 type config struct {
 	linger time.Duration
 	log    *slog.Logger
+	rival  *rival // is quicker than the node's writer
 }
 
 // startNode runs a node with the token of its agent.
@@ -85,7 +86,11 @@ func newNode(t *testing.T, rc *rest.Config, name string, c config) *node {
 				n.events.Endpoint(e.EndpointRef, true, "Refused", "%s: %s: %s", p.Field, p.Reason, p.Mend)
 			}
 		}})
-	n.writer, err = writer.New[source.Key](n.planner, writer.Options{API: cl, Rate: 2000, Burst: 2000, BackoffMax: 2 * time.Second, Log: c.log,
+	var api writer.API = cl
+	if c.rival != nil {
+		c.rival.Client, api = cl, c.rival
+	}
+	n.writer, err = writer.New[source.Key](n.planner, writer.Options{API: api, Rate: 2000, Burst: 2000, BackoffMax: 2 * time.Second, Log: c.log,
 		Observe: func(resource string, v writer.Verb, reason string) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
