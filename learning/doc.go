@@ -7,8 +7,8 @@
 //	          (worker)       (ring)        ^ |
 //	cluster, ports, endpoints, timers -----+ +--> Done, LastSeen: what became of them
 //
-// A [Suppressor] belongs to the worker of its port, a [Core] and a [Reclaimer] to
-// one goroutine each. Observations cross over by a ring.
+// A [Suppressor] belongs to the worker of its port, a [Core] to one goroutine.
+// Observations cross over by a ring.
 //
 // # The state table
 //
