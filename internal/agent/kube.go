@@ -34,6 +34,7 @@ type kube struct {
 	writer  *writer.Writer[source.Key]
 	events  *events.Recorder
 	book    *book
+	writes  *writes
 	log     *slog.Logger
 	// mayWrite is closed when no older agent of this node writes any more.
 	mayWrite chan struct{}
@@ -52,7 +53,7 @@ func newKube(c *Config) (*kube, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	k := &kube{api: api, book: newBook(), log: c.Log, mayWrite: make(chan struct{})}
+	k := &kube{api: api, book: newBook(), writes: newWrites(), log: c.Log, mayWrite: make(chan struct{})}
 	if k.elector, err = lease.New(lease.Options{
 		Config: config, Namespace: electionNamespace, Name: electionLease, Identity: c.NodeName, Log: c.Log,
 	}); err != nil {
@@ -72,7 +73,7 @@ func newKube(c *Config) (*kube, error) {
 		Enqueue: func(key source.Key) { k.writer.Enqueue(key, writer.Static) },
 		Refused: k.refused,
 	})
-	k.writer, err = writer.New(decider{k.planner}, writer.Options{API: api, Log: c.Log})
+	k.writer, err = writer.New(decider{k.planner}, writer.Options{API: api, Observe: k.writes.observe, Log: c.Log})
 	return k, err
 }
 
@@ -80,7 +81,7 @@ func newKube(c *Config) (*kube, error) {
 func (k *kube) refused(ref desired.Ref, problems []desired.Problem) {
 	e, _ := k.source.Endpoint(desired.EndpointKey{Namespace: ref.Namespace, Name: ref.Name})
 	for _, p := range problems {
-		k.log.Warn("endpoint holds less than it claims", "object", ref.String(), "field", p.Field, "reason", p.Reason, "mend", p.Mend)
+		k.log.Warn("not taken as it is stored", "object", ref.String(), "field", p.Field, "reason", p.Reason, "mend", p.Mend)
 		k.events.Object(ref, e.UID, true, "Refused", "%s: %s: %s", p.Field, p.Reason, p.Mend)
 	}
 }

@@ -24,6 +24,7 @@ type metrics struct {
 	frames, bytes, drops, kernel, xdp, icmp *prometheus.Desc
 	up, ready, snapshot, rounds, handed     *prometheus.Desc
 	fdb, neighbors, nextHops, problems      *prometheus.Desc
+	api                                     apiMetrics
 }
 
 func newMetrics(a *Agent) *metrics {
@@ -32,6 +33,7 @@ func newMetrics(a *Agent) *metrics {
 	}
 	return &metrics{
 		agent:     a,
+		api:       newAPIMetrics(),
 		frames:    desc("port_frames_total", "Frames by port and what became of them: rx and tx, and for each rx one of local, remote, answered, dropped.", "device", "network", "kind"),
 		bytes:     desc("port_bytes_total", "Bytes received and sent by port.", "device", "network", "kind"),
 		drops:     desc("drops_total", "Dropped frames by port and reason; the sum over reasons is kind=dropped.", "device", "network", "reason"),
@@ -113,6 +115,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.fdb, float64(s.FDBSize))
 	gauge(m.neighbors, float64(s.Neighbors))
 	gauge(m.problems, float64(len(s.Problems)))
+	m.api.collect(ch, s.API)
 	m.agent.gateway.collect(ch)
 }
 

@@ -76,6 +76,9 @@ func (a *Agent) status(countFrames bool) status.Status {
 	}
 	s.Waiting = a.waiting()
 	s.Ready = len(s.Waiting) == 0
+	if a.kube != nil {
+		s.API = a.kube.status()
+	}
 	a.gatewayStatus(&s)
 	slices.Sort(s.Problems)
 	return s

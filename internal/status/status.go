@@ -20,6 +20,8 @@ type Status struct {
 	Frames    Frames   `json:"frames"`
 	FDBSize   int      `json:"fdbSize"`
 	Neighbors int      `json:"neighbors"`
+	// API is absent where the desired state comes from manifests.
+	API *API `json:"api,omitempty"`
 	// GatewayReady is the gateway's own readiness; absent where it is off. Ready is the data path's.
 	GatewayReady *bool `json:"gatewayReady,omitempty"`
 }
