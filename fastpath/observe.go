@@ -251,10 +251,10 @@ func (e *Engine) Limited() map[table.PortID]uint64 {
 	return all
 }
 
-// ObservationCounts are how many observations the workers reported, and how
-// many times a ring was full. Any goroutine.
-func (e *Engine) ObservationCounts() (reported, full uint64) {
-	for _, w := range e.workers {
+// Counts are how many observations the workers reported, and how many times a
+// ring was full. Any goroutine.
+func (o Observations) Counts() (reported, full uint64) {
+	for _, w := range o.engine.workers {
 		reported += w.walk.learn.count.Load()
 		full += w.walk.learn.full.Load()
 	}

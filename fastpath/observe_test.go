@@ -286,7 +286,7 @@ func TestEngineReportsAndRemembers(t *testing.T) {
 		if !q[0].OK || q[0].At != got[0].Time || !q[1].OK || q[2].OK || q[3].OK {
 			t.Errorf("%d workers: %+v", workers, q)
 		}
-		if n, full := r.ObservationCounts(); n != 1 || full != 0 {
+		if n, full := from.Counts(); n != 1 || full != 0 {
 			t.Errorf("%d workers: %d reported, %d times full", workers, n, full)
 		}
 		r.must(r.RemovePort(r.portB.Index()))

@@ -66,6 +66,7 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 	f.Uint32Var(&c.Limits.AnswerBurst, "answer-burst", 1000, "burst of answer-rate")
 	f.Uint32Var(&c.Limits.ErrorRate, "icmp-error-rate", 100, "ICMP errors a second and port")
 	f.Uint32Var(&c.Limits.ErrorBurst, "icmp-error-burst", 50, "burst of icmp-error-rate")
+	learnFlags(f, &c.Learning)
 	f.StringVar((*string)(&c.Takeover), "takeover", string(agent.TakeoverAuto), "take a living agent's place without losing a frame: auto (if it is of another build), always, never")
 	f.DurationVar(&c.Refresh, "refresh", 30*time.Second, "mean time between looks at the kernel for what somebody took away: pins, slots, routes")
 	f.DurationVar(&c.SweepGrace, "sweep-grace", time.Minute, "how long after the API server's first list a device that no endpoint names keeps its program: the list may be stale (default with --manifests: 0s)")

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -27,6 +28,7 @@ var views = []struct {
 	{"drops", "dropped frames by port and reason", "/status", printDrops},
 	{"workers", "worker threads and where the frames are", "/status", printWorkers},
 	{"nodes", "other nodes and the ways to them", "/status", printNodes},
+	{"moves", "learned bindings that changed hands, the newest first", "/moves", printMoves},
 	{"gateway", "gateway routers, their bindings and databases", "/gateway", printGateway},
 	{"status", "whether the agent is ready, and what is wrong", "/status", printStatus},
 }
@@ -104,6 +106,29 @@ func printNeighbors(w io.Writer, body []byte) error {
 	fmt.Fprintln(w, "NETWORK\tADDRESS\tMAC\tROUTER\tSTATIC\tGATEWAY")
 	for _, e := range s {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%t\t%t\t%t\n", e.Network, e.IP, e.MAC, e.Router, e.Static, e.Gateway)
+	}
+	return nil
+}
+
+func printMoves(w io.Writer, body []byte) error {
+	var s []status.Move
+	if err := json.Unmarshal(body, &s); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "TIME\tNETWORK\tKEY\tFROM\tTO\tMOVES\tFROZEN UNTIL")
+	at := func(node, endpoint string) string {
+		if endpoint == "" {
+			return node
+		}
+		return node + ":" + endpoint
+	}
+	for _, m := range s {
+		frozen := "-"
+		if m.FrozenUntil != nil {
+			frozen = m.FrozenUntil.Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", m.Time.Format("2006-01-02T15:04:05.000Z07:00"), m.Network, m.Key,
+			at(m.FromNode, m.FromEndpoint), at(m.Node, m.Endpoint), m.Moves, frozen)
 	}
 	return nil
 }

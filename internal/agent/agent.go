@@ -46,6 +46,7 @@ type Agent struct {
 	problems           []string // of the objects
 
 	kube       *kube        // nil: manifests
+	learner    *learner     // nil: nothing is learned
 	gateway    *gatewayPart // nil: off
 	checkpoint *checkpoint
 
@@ -233,6 +234,7 @@ func assembleOn(base platform, c Config, queues []int, key packet.HashKey) (*Age
 		if a.kube, err = newKube(&a.config); err != nil {
 			return nil, err
 		}
+		a.learner, a.tables.learns = a.kube.learner, true
 	}
 	a.repair = newRepair(&a.config, a.tables, a.ports)
 	a.nodes = &nodes{
@@ -257,7 +259,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		err = a.begin(ctx)
 	}
 	var stops []func()
-	for _, serve := range []func(context.Context) (func(), error){a.serve, a.serveMetrics, a.serveTakeover, a.startGateway} {
+	for _, serve := range []func(context.Context) (func(), error){a.startLearning, a.serve, a.serveMetrics, a.serveTakeover, a.startGateway} {
 		if err != nil {
 			break
 		}
@@ -270,7 +272,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.log.Info("picot agent runs", "node", a.config.NodeName, "workers", a.config.Workers,
 			"uplinks", a.config.Uplinks, "control", a.config.ControlPath())
 		if a.kube == nil {
-			a.log.Info("bindings come from manifests: what is learned is not written anywhere")
+			a.log.Info("bindings come from manifests: nothing is learned from traffic")
 		} else {
 			close(a.kube.mayWrite)
 		}

@@ -38,6 +38,7 @@ type Config struct {
 	HugePages    bool
 	Limits       fastpath.Limits
 	Takeover     Takeover
+	Learning     Learning
 	// Refresh is the mean time between looks at the kernel for drift that nobody
 	// reported. Zero: 30 s.
 	Refresh time.Duration
@@ -133,6 +134,7 @@ func (c *Config) Validate() error {
 	if c.SweepGrace < 0 {
 		bad("--sweep-grace", "%v: give no negative time", c.SweepGrace)
 	}
+	c.Learning.complete(bad)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

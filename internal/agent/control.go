@@ -17,6 +17,7 @@ import (
 // serve answers on the control socket: HTTP with JSON bodies.
 //
 //	/status /fdb /neighbors   what "picot show" prints
+//	/moves, POST /fdb/clear   what "picot show moves" prints, "picot fdb clear" does
 //	/gateway /gateway/flows   what "picot show gateway" and "picot gateway flows" print
 //	/livez /readyz            200, or 503 with the reasons
 func (a *Agent) serve(ctx context.Context) (stop func(), err error) {
@@ -45,6 +46,7 @@ func (a *Agent) handler() http.Handler {
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		var s status.Status
 		if a.answers(w, r, func() { s = a.status(true) }) {
+			s.Learning = a.learner.status(r.Context())
 			reply(w, http.StatusOK, s)
 		}
 	})
@@ -60,6 +62,7 @@ func (a *Agent) handler() http.Handler {
 			reply(w, http.StatusOK, neighborStatus(s))
 		}
 	})
+	a.handleLearning(mux)
 	a.gateway.handle(mux)
 	a.health(mux)
 	return mux

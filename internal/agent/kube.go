@@ -12,6 +12,7 @@ import (
 	"picot.dev/picot/k8s/client"
 	"picot.dev/picot/k8s/elected"
 	"picot.dev/picot/k8s/events"
+	"picot.dev/picot/k8s/learned"
 	"picot.dev/picot/k8s/lease"
 	"picot.dev/picot/k8s/source"
 	"picot.dev/picot/k8s/static"
@@ -33,6 +34,8 @@ type kube struct {
 	planner *static.Planner
 	writer  *writer.Writer[source.Key]
 	events  *events.Recorder
+	learned *learned.Learned
+	learner *learner
 	book    *book
 	writes  *writes
 	log     *slog.Logger
@@ -62,6 +65,7 @@ func newKube(c *Config) (*kube, error) {
 	if k.source, err = source.New(source.Options{
 		Client: api, Node: c.NodeName, Log: c.Log,
 		Changed: func(key source.Key) { k.planner.Changed(key) },
+		Stored:  func(key source.Key, b source.Binding, gone bool) { k.learned.Stored(key, b, gone) },
 	}); err != nil {
 		return nil, err
 	}
@@ -73,7 +77,16 @@ func newKube(c *Config) (*kube, error) {
 		Enqueue: func(key source.Key) { k.writer.Enqueue(key, writer.Static) },
 		Refused: k.refused,
 	})
-	k.writer, err = writer.New(decider{k.planner}, writer.Options{API: api, Observe: k.writes.observe, Log: c.Log})
+	if k.learner, err = newLearner(c, k); err != nil {
+		return nil, err
+	}
+	if k.learned, err = learned.New(learned.Options{
+		API: api, Source: k.source, Core: clusterSide{k.learner},
+		Enqueue: func(key source.Key, class writer.Class) bool { return k.writer.Enqueue(key, class) },
+	}); err != nil {
+		return nil, err
+	}
+	k.writer, err = writer.New(learned.Decider{decider{k.planner}, k.learned}, writer.Options{API: api, Observe: k.writes.observe, Log: c.Log})
 	return k, err
 }
 
@@ -114,6 +127,7 @@ func (k *kube) run(ctx context.Context, tell func(update)) {
 			}
 		}
 		slices.Sort(u.problems)
+		k.learner.onDesired(delta, gates.Hosted, opened)
 		tell(u)
 		if opening {
 			k.planner.Resync()
@@ -149,6 +163,8 @@ func (k *kube) write(ctx context.Context) {
 	}
 	var group sync.WaitGroup
 	defer group.Wait()
+	k.learner.mayWrite(true)
+	defer k.learner.mayWrite(false)
 	group.Go(func() { k.writer.Run(ctx) })
 	group.Go(func() {
 		k.elector.Run(ctx, func(term context.Context) {

@@ -53,6 +53,9 @@ func (a *Agent) loop(ctx context.Context) error {
 			a.onSocket(e)
 		case r := <-a.engine.PathMTUs():
 			a.nodes.onPathMTU(time.Now(), a.tables.last, r)
+		case <-a.learned():
+			a.obeyLearner()
+			continue
 		case r := <-a.requests:
 			r.do()
 			close(r.done)
@@ -194,6 +197,7 @@ func (a *Agent) apply(ctx context.Context, now time.Time) (next time.Time) {
 	a.nodes.forget = !keep
 	soonest(a.nodes.sync(now))
 	soonest(a.publish(ctx, now))
+	a.observePorts()
 	soonest(a.ports.raise(now))
 	soonest(a.repair.sync(now))
 	if a.ports.leftover {

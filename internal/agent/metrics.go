@@ -24,6 +24,7 @@ type metrics struct {
 	frames, bytes, drops, kernel, xdp, icmp *prometheus.Desc
 	up, ready, snapshot, rounds, handed     *prometheus.Desc
 	fdb, neighbors, nextHops, problems      *prometheus.Desc
+	learning                                learningMetrics
 	api                                     apiMetrics
 }
 
@@ -33,6 +34,7 @@ func newMetrics(a *Agent) *metrics {
 	}
 	return &metrics{
 		agent:     a,
+		learning:  newLearningMetrics(desc),
 		api:       newAPIMetrics(),
 		frames:    desc("port_frames_total", "Frames by port and what became of them: rx and tx, and for each rx one of local, remote, answered, dropped.", "device", "network", "kind"),
 		bytes:     desc("port_bytes_total", "Bytes received and sent by port.", "device", "network", "kind"),
@@ -116,6 +118,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.neighbors, float64(s.Neighbors))
 	gauge(m.problems, float64(len(s.Problems)))
 	m.api.collect(ch, s.API)
+	m.learning.collect(m.agent.learner.status(ctx), counter, gauge)
 	m.agent.gateway.collect(ch)
 }
 

@@ -24,6 +24,7 @@ type tables struct {
 	// goes touches only its own.
 	bound map[desired.EndpointKey]map[desired.FDBKey]bool
 
+	learns   bool // networks that say so have their ports observed
 	function uint16
 	hashKey  packet.HashKey
 	dirty    bool
@@ -110,7 +111,7 @@ func (t *tables) setNetwork(n desired.Network) {
 	id := table.NetworkID(n.ID)
 	old, had := t.ids[n.Name]
 	c := table.Network{
-		ID: id, Name: n.Name, MTU: n.MTU, Prefixes: n.Prefixes, LinkLocal: n.LinkLocal,
+		ID: id, Name: n.Name, MTU: n.MTU, Prefixes: n.Prefixes, LinkLocal: n.LinkLocal, Learning: t.learns && n.Learning.Enabled,
 		Gateway: table.Gateway{Addresses: n.Gateway.Addresses, MAC: n.Gateway.MAC},
 	}
 	if n.Isolation.DefaultDeny || len(n.Isolation.Rules) > 0 {

@@ -39,7 +39,17 @@ func Get(ctx context.Context, runDir, path string) ([]byte, error) {
 	return get(ctx, runDir, path, answerIn)
 }
 
+// Post has the agent with that --run-dir do something, such as /fdb/clear, and
+// returns the body of its answer. The path carries what is needed as a query.
+func Post(ctx context.Context, runDir, path string) ([]byte, error) {
+	return ask(ctx, http.MethodPost, runDir, path, answerIn)
+}
+
 func get(ctx context.Context, runDir, path string, wait time.Duration) ([]byte, error) {
+	return ask(ctx, http.MethodGet, runDir, path, wait)
+}
+
+func ask(ctx context.Context, method, runDir, path string, wait time.Duration) ([]byte, error) {
 	socket := Socket(runDir)
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errSilent)
 	defer cancel()
@@ -50,7 +60,7 @@ func get(ctx context.Context, runDir, path string, wait time.Duration) ([]byte, 
 			return d.DialContext(ctx, "unix", socket)
 		},
 	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,8 @@ type Status struct {
 	Neighbors int      `json:"neighbors"`
 	// API is absent where the desired state comes from manifests.
 	API *API `json:"api,omitempty"`
+	// Learning is absent where nothing is learned: bindings come from manifests.
+	Learning *Learning `json:"learning,omitempty"`
 	// GatewayReady is the gateway's own readiness; absent where it is off. Ready is the data path's.
 	GatewayReady *bool `json:"gatewayReady,omitempty"`
 }
