@@ -39,9 +39,10 @@ func Parse(frame []byte, l *packet.Layout, m *Message) Malformed {
 }
 
 func setEther(frame []byte, m *Message) {
-	m.EtherDst, m.EtherSrc = macAt(frame, 0), macAt(frame, 6)
-	m.Unicast = !m.EtherDst.IsGroup()
-	m.SenderMAC = m.EtherSrc
+	m.EtherDst = macAt(frame, 0)
+	m.EtherSrc = macAt(frame, 6)
+	m.SenderMAC = macAt(frame, 6)
+	m.Unicast = frame[0]&1 == 0
 }
 
 // parseARP reads b, which begins at the ARP header. An unknown operation is no

@@ -73,7 +73,8 @@ func (w *Walk) answer(p *table.Port, f *Frame) {
 // look fills w.view with what the tables know about w.message's target.
 func (w *Walk) look(s *table.Snapshot, p *table.Port) {
 	v := &w.view
-	*v = arpnd.View{GatewayMAC: w.network.Gateway.MAC}
+	*v = arpnd.View{}
+	v.GatewayMAC = w.network.Gateway.MAC
 	if !arpnd.NeedsView(&w.message) {
 		return
 	}
