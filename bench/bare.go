@@ -89,8 +89,7 @@ func (b *bare) loop(ready chan<- error) {
 	for i := range chunks {
 		free = append(free, b.mem.ShardBase(0)+xsk.Addr(i*xsk.ChunkSize))
 	}
-	// As deep as picot keeps it with two ports in a shard.
-	filled := b.in.Fill(free[:min(ringFill, chunks*5/8/2)])
+	filled := b.in.Fill(free[:fillDepth])
 	free = free[filled:]
 	ready <- nil
 	descs, home := make([]xsk.Desc, b.burst), make([]xsk.Addr, b.burst)
