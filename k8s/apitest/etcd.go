@@ -1,10 +1,14 @@
 package apitest
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // EtcdStatus is what etcd says of its database.
@@ -50,4 +54,43 @@ func (s *Server) maintain(t testing.TB, what string) string {
 		t.Fatalf("etcd %s: %v: %s", what, err, out)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// Fill stores blobs until etcd's database is within leave bytes of the server's
+// quota. Free takes them away again.
+func (s *Server) Fill(t testing.TB, leave int64) {
+	t.Helper()
+	r := s.raw(t)
+	const size = 64 << 10
+	blob := strings.Repeat("0123456789abcdef", size/16)
+	n := 0
+	for {
+		gap := s.quota - leave - s.EtcdStatus(t).Size
+		if gap <= 0 {
+			return
+		}
+		for range 1 + gap/(2*size) { // the database grows by more than what is stored
+			raw, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+				"metadata": map[string]any{"name": fmt.Sprintf("blob-%d", n), "labels": map[string]any{"lab": "blob"}}, "data": map[string]any{"blob": blob}})
+			must(t, err)
+			must(t, create(r, raw))
+			n++
+		}
+	}
+}
+
+// Free takes away what Fill stored, and makes etcd write again.
+func (s *Server) Free(t testing.TB) {
+	t.Helper()
+	r := s.raw(t)
+	raw, err := r.Get().AbsPath("/api/v1/namespaces/default/configmaps").Param("labelSelector", "lab=blob").DoRaw(context.Background())
+	must(t, err)
+	var list metav1.PartialObjectMetadataList
+	must(t, json.Unmarshal(raw, &list))
+	for _, o := range list.Items { // a full etcd still deletes
+		must(t, r.Delete().AbsPath("/api/v1/namespaces/default/configmaps/"+o.Name).Do(context.Background()).Error())
+	}
+	s.Compact(t)
+	s.Defragment(t)
+	s.Disarm(t)
 }

@@ -123,7 +123,7 @@ func pathOf(o *metav1.PartialObjectMetadata) string {
 	if !strings.Contains(o.APIVersion, "/") {
 		root = "/api/" + o.APIVersion
 	}
-	namespaced := o.Kind == "ServiceAccount" || o.Kind == "Pod" || o.Kind == "Lease" || o.Kind == "Role" || o.Kind == "RoleBinding" || o.Kind == v1alpha1.KindNetworkEndpoint
+	namespaced := o.Kind == "ServiceAccount" || o.Kind == "ConfigMap" || o.Kind == "Pod" || o.Kind == "Lease" || o.Kind == "Role" || o.Kind == "RoleBinding" || o.Kind == v1alpha1.KindNetworkEndpoint
 	if !namespaced {
 		return root + "/" + plural
 	}

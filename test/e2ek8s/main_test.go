@@ -47,6 +47,7 @@ type cluster struct {
 	*lab.Lab
 	t      *testing.T
 	server *apitest.Server
+	way    *apitest.Proxy // to the server, for all but api
 	api    *client.Client // the administrator's
 	audit  string         // the server's log of writes to picot's kinds
 	n1, n2 *lab.Node
@@ -65,16 +66,27 @@ rules:
 // newCluster makes the nodes; their agents are not started.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	return newClusterWith(t, apitest.Options{})
+}
+
+// newClusterWith is newCluster with a server of a kind, and arguments of the
+// agents.
+func newClusterWith(t *testing.T, o apitest.Options, args ...string) *cluster {
+	t.Helper()
 	testnet.RequireRoot(t)
 	testnet.RequireTool(t, "ping")
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "policy.yaml")
 	must(t, os.WriteFile(policy, []byte(auditPolicy), 0o600))
 	c := &cluster{t: t, audit: filepath.Join(dir, "audit.log")}
-	c.server = apitest.Start(t, apitest.Options{Args: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + c.audit}})
+	o.Args = append(o.Args, "--audit-policy-file="+policy, "--audit-log-path="+c.audit)
+	c.server = apitest.Start(t, o)
 	c.api = c.server.Client(t)
+	c.way = c.server.Proxy(t)
+	admin := filepath.Join(dir, "admin.kubeconfig")
+	writeKubeconfig(t, admin, c.way.Config(c.server.Config()))
 	var err error
-	c.Lab, err = lab.New(context.Background(), lab.Options{Picot: picot, Kubeconfig: c.server.Kubeconfig})
+	c.Lab, err = lab.New(context.Background(), lab.Options{Picot: picot, Kubeconfig: admin})
 	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -89,8 +101,8 @@ func newCluster(t *testing.T) *cluster {
 	for _, n := range []**lab.Node{&c.n1, &c.n2} {
 		name := fmt.Sprintf("node%d", len(c.Nodes())+1)
 		file := filepath.Join(dir, name+".kubeconfig")
-		writeKubeconfig(t, file, c.server.AgentConfig(t, name))
-		*n, err = c.AddNode(lab.NodeOptions{Name: name, Kubeconfig: file})
+		writeKubeconfig(t, file, c.way.Config(c.server.AgentConfig(t, name)))
+		*n, err = c.AddNode(lab.NodeOptions{Name: name, Kubeconfig: file, Args: args})
 		must(t, err)
 	}
 	return c
@@ -107,7 +119,8 @@ func writeKubeconfig(t *testing.T, file string, config *rest.Config) {
 	k := clientcmdapi.NewConfig()
 	k.Clusters["lab"] = &clientcmdapi.Cluster{Server: config.Host,
 		CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}
-	k.AuthInfos["agent"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
+	k.AuthInfos["agent"] = &clientcmdapi.AuthInfo{Token: config.BearerToken,
+		ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}
 	k.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "agent"}
 	k.CurrentContext = "lab"
 	must(t, clientcmd.WriteToFile(*k, file))
