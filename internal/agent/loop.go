@@ -129,8 +129,9 @@ func (a *Agent) onDesired(u update) {
 	a.repair.onDesired(time.Now(), u.delta)
 	a.tables.apply(u.delta)
 	a.ports.places = u.places
+	a.ports.onDesired(u.delta)
 	a.ups.hurry()
-	a.ports.dirty, a.nodes.dirty = true, true
+	a.nodes.dirty = true
 	a.refused(u.problems)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -100,8 +101,8 @@ func (n *nodes) sync(now time.Time) (next time.Time) {
 		soonest(t)
 	}
 	var list []netip.Addr
-	for _, a := range targets {
-		list = append(list, a)
+	if known || !n.forget {
+		list = slices.AppendSeq(list, maps.Values(targets))
 	}
 	results, err := n.resolver.Resolve(now, list)
 	n.complain("next hops", err)

@@ -92,9 +92,17 @@ func (p *ports) attach(a *port, e desired.Endpoint, l linkmon.Link) error {
 			return fmt.Errorf("%w (now %d)", fastpath.ErrFull, p.config.MaxPorts)
 		}
 	}
-	a.entry = table.Port{ID: id, Worker: at.Worker}
-	// Reserved by being there; ensure fills it in.
-	p.tables.note("port of NetworkEndpoint "+e.EndpointKey.String(), p.tables.SetPort(a.entry))
+	// The ID is reserved by being in the tables: a port that is not there must
+	// have no socket, or the next one would get its index. ensure fills it in.
+	network, ok := p.tables.ids[e.Network]
+	if !ok {
+		return fmt.Errorf("network %s is not in the tables: mend it first", e.Network)
+	}
+	entry := table.Port{ID: id, Worker: at.Worker, Network: network, Down: true}
+	if err := p.tables.SetPort(entry); err != nil {
+		return err
+	}
+	a.entry, p.tables.dirty = entry, true
 	if err := p.openSockets(a, l, d.Queues, at); err != nil {
 		return errors.Join(err, p.sockets.ClosePort(a.entry.ID.Index()))
 	}

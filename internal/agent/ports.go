@@ -96,6 +96,21 @@ func (p *ports) onLinks(events []linkmon.Event) {
 	p.dirty = true
 }
 
+// onDesired has what failed tried at once where what is wanted of it changed.
+func (p *ports) onDesired(d desired.Delta) {
+	for _, e := range d.Endpoints {
+		if e != nil && p.retry[e.Interface] != nil {
+			p.retry[e.Interface].due = time.Time{}
+		}
+	}
+	if len(d.Networks) > 0 {
+		for _, b := range p.retry {
+			b.due = time.Time{}
+		}
+	}
+	p.dirty = true
+}
+
 // refresh has every port looked at, over the next applies.
 func (p *ports) refresh() {
 	for _, a := range p.attached {

@@ -46,7 +46,7 @@ func addKernel(t *status.Traffic, p device.Program, sockets []fastpath.SocketInf
 // stops the workers for a moment, so that is only done when asked for.
 func (a *Agent) status(countFrames bool) status.Status {
 	s := status.Status{
-		Node: a.config.NodeName, Snapshot: a.published, Applies: a.applies, Problems: slices.Clone(a.problems),
+		Node: a.config.NodeName, Snapshot: a.published, Applies: a.applies, Repairs: a.ports.repairs + a.ups.repairs, Problems: slices.Clone(a.problems),
 		FDBSize: len(a.tables.state.FDB), Neighbors: len(a.tables.state.Neighbors),
 		Ports: []status.Port{}, Uplinks: []status.Uplink{}, Nodes: []status.Node{},
 	}
@@ -135,7 +135,8 @@ func (a *Agent) uplinkStatus(s *status.Status, sockets []fastpath.SocketInfo) {
 		}
 		if u.program != nil {
 			st.Mode = u.program.Mode().String()
-		} else if u.backoff.err != nil {
+		}
+		if u.backoff.err != nil {
 			st.Error = u.backoff.err.Error()
 		}
 		s.Uplinks = append(s.Uplinks, st)
@@ -170,12 +171,21 @@ func (a *Agent) waiting() []string {
 		w = append(w, "desired state: not in sync with its source yet")
 	}
 	for _, u := range a.ups.all {
-		if u.program == nil && u.backoff.err != nil {
+		if u.backoff.err != nil {
 			w = append(w, u.backoff.err.Error())
 		}
 	}
 	for name, b := range a.ports.retry {
 		w = append(w, "port "+name+": "+b.err.Error())
+	}
+	if a.sweepSaid != "" {
+		w = append(w, "left-over pins: "+a.sweepSaid)
+	}
+	if len(w) == 0 && a.applies == 0 {
+		w = append(w, "nothing applied yet")
+	}
+	if !a.hangs.IsZero() {
+		w = append(w, "workers: one does not let go of an old snapshot")
 	}
 	slices.Sort(w)
 	return w

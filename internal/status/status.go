@@ -6,13 +6,15 @@ package status
 // Status is what "picot show" and the health endpoints print. Its JSON form is
 // stable: fields are only added.
 type Status struct {
-	Node      string   `json:"node"`
-	Locator   string   `json:"locator,omitempty"`
-	Ready     bool     `json:"ready"`
-	Waiting   []string `json:"waiting,omitempty"` // what keeps it, or the gateway ("gateway: ..."), from being ready
-	Problems  []string `json:"problems,omitempty"`
-	Snapshot  uint64   `json:"snapshot"`
-	Applies   uint64   `json:"applies"`
+	Node     string   `json:"node"`
+	Locator  string   `json:"locator,omitempty"`
+	Ready    bool     `json:"ready"`
+	Waiting  []string `json:"waiting,omitempty"` // what keeps it, or the gateway ("gateway: ..."), from being ready
+	Problems []string `json:"problems,omitempty"`
+	Snapshot uint64   `json:"snapshot"`
+	Applies  uint64   `json:"applies"`
+	// Repairs counts what was mended that somebody took away: pins, slots, programs.
+	Repairs   uint64   `json:"repairs"`
 	Ports     []Port   `json:"ports"`
 	Uplinks   []Uplink `json:"uplinks"`
 	Nodes     []Node   `json:"nodes"`

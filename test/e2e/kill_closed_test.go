@@ -141,7 +141,7 @@ func TestDeadAgentIsClosed(t *testing.T) {
 // The control: without the pin the death of the process opens the port, and the
 // watches see it.
 func TestControlUnpinnedDeadAgentLeaks(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, lab.NodeOptions{Args: []string{"--refresh", "1h"}}) // else it would be mended
 	s.reachAll()
 	s.must(os.Remove(filepath.Join(s.pinDir(s.n1), s.a1.Device, "link")))
 	s.must(s.n1.Kill())
