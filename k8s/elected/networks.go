@@ -24,7 +24,9 @@ import (
 type Options struct {
 	Client *client.Client
 	Rate   float64 // writes a second; 20
-	Log    *slog.Logger
+	// Nodes says how to judge nodes; nil: they are not judged.
+	Nodes *NodeOptions
+	Log   *slog.Logger
 }
 
 // Run judges until ctx ends.
@@ -34,6 +36,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if o.Rate == 0 {
 		o.Rate = 20
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	n := &networks{}
 	w, err := writer.New[string](n, writer.Options{API: o.Client, Rate: o.Rate, Burst: 100, Workers: 4, Log: o.Log})
@@ -50,6 +55,13 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	var wg sync.WaitGroup
+	if o.Nodes != nil {
+		nodes, err := newNodes(*o.Nodes, o.Client, o.Rate, o.Log)
+		if err != nil {
+			return err
+		}
+		wg.Go(func() { nodes.run(ctx) })
+	}
 	wg.Go(func() { n.view.Run(ctx) })
 	wg.Go(func() { w.Run(ctx) })
 	wg.Wait()

@@ -7,11 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 )
 
@@ -30,7 +26,7 @@ type Options struct {
 // Elector is one candidate. Make one with New.
 type Elector struct {
 	o      Options
-	rest   rest.Interface
+	store  store
 	seen   observer
 	holder string
 }
@@ -49,19 +45,11 @@ func New(o Options) (*Elector, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	scheme := runtime.NewScheme()
-	if err := coordinationv1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	c := rest.CopyConfig(o.Config)
-	gv := coordinationv1.SchemeGroupVersion
-	c.GroupVersion, c.APIPath, c.QPS = &gv, "/apis", -1
-	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	r, err := rest.RESTClientFor(c)
+	st, err := newStore(o.Config, o.Namespace, o.Name)
 	if err != nil {
 		return nil, fmt.Errorf("election: %w", err)
 	}
-	return &Elector{o: o, rest: r}, nil
+	return &Elector{o: o, store: st}, nil
 }
 
 // Run stands for election until ctx ends, and calls lead each time it is
@@ -115,7 +103,7 @@ func (e *Elector) reign(ctx context.Context, lead func(ctx context.Context)) {
 // it.
 func (e *Elector) try(ctx context.Context) bool {
 	now := time.Now()
-	l, r, err := e.get(ctx)
+	l, r, err := e.store.get(ctx)
 	if err != nil {
 		e.o.Log.Debug("lease not read", "lease", e.o.Name, "error", err)
 		return false
@@ -136,7 +124,7 @@ func (e *Elector) try(ctx context.Context) bool {
 	}
 	l.Spec.HolderIdentity, l.Spec.RenewTime = &e.o.Identity, &stamp
 	l.Spec.LeaseDurationSeconds, l.Spec.LeaseTransitions = &seconds, &transitions
-	if err := e.put(ctx, l, r.version == ""); err != nil {
+	if err := e.store.put(ctx, l); err != nil {
 		e.o.Log.Debug("lease not written", "lease", e.o.Name, "error", err)
 		return false
 	}
@@ -158,41 +146,15 @@ func (e *Elector) holds(holder string) {
 func (e *Elector) release() {
 	ctx, cancel := context.WithTimeout(context.Background(), e.o.Times.Retry)
 	defer cancel()
-	l, r, err := e.get(ctx)
+	l, r, err := e.store.get(ctx)
 	if err != nil || r.holder != e.o.Identity {
 		return
 	}
 	none, one := "", int32(1)
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &none, &one
-	if e.put(ctx, l, false) == nil {
+	if e.store.put(ctx, l) == nil {
 		e.holds("")
 	}
-}
-
-func (e *Elector) get(ctx context.Context) (*coordinationv1.Lease, record, error) {
-	var l coordinationv1.Lease
-	err := e.rest.Get().Namespace(e.o.Namespace).Resource("leases").Name(e.o.Name).Do(ctx).Into(&l)
-	if apierrors.IsNotFound(err) {
-		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.o.Namespace, Name: e.o.Name}}, record{}, nil
-	}
-	if err != nil {
-		return nil, record{}, err
-	}
-	r := record{version: l.ResourceVersion}
-	if h := l.Spec.HolderIdentity; h != nil {
-		r.holder = *h
-	}
-	if d := l.Spec.LeaseDurationSeconds; d != nil {
-		r.duration = time.Duration(*d) * time.Second
-	}
-	return &l, r, nil
-}
-
-func (e *Elector) put(ctx context.Context, l *coordinationv1.Lease, create bool) error {
-	if create {
-		return e.rest.Post().Namespace(e.o.Namespace).Resource("leases").Body(l).Do(ctx).Error()
-	}
-	return e.rest.Put().Namespace(e.o.Namespace).Resource("leases").Name(e.o.Name).Body(l).Do(ctx).Error()
 }
 
 func sleep(ctx context.Context, d time.Duration) {

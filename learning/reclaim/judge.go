@@ -7,7 +7,9 @@
 //	stale                            false      stay       stay
 //	stale for Forget                 false      go         stay
 //	any, Node out of service         false      go         stay
-//	stale or none, Node gone         false      go         go
+//	stale, Node gone                 false      go         go
+//	none, Node gone                  unchanged  go         go
+//	none                             unchanged  stay       stay
 //	stale, as too many are           unchanged  stay       stay
 //
 // All waiting is by a monotonic clock and over an unbroken watch: no timestamp of
@@ -152,8 +154,9 @@ func (j *Judge) Forget(name string) { delete(j.nodes, name) }
 // Verdicts judges all nodes, in the order of their names. It returns nil while
 // the watch is broken: nobody is judged by what is not seen.
 //
-// A node without a Node object and without a sign of life is dead, and all its
-// bindings go, whatever becomes of the others. Of those with one, no more are
+// Of a node without a Node object and without a sign of life all bindings go,
+// whatever becomes of the others. One that never had a Lease is none of picot's
+// agents, and nothing is known of its life. Of those with one, no more are
 // found dead while too many are stale, and nothing of theirs goes for that
 // reason: many stale Leases at once are an outage of the API, not of the nodes.
 func (j *Judge) Verdicts(mono int64) []Verdict {
@@ -164,7 +167,7 @@ func (j *Judge) Verdicts(mono int64) []Verdict {
 	exist, stale := 0, 0
 	for _, n := range j.nodes {
 		all = append(all, n)
-		if n.Exists {
+		if n.Exists && n.Lease != "" { // others never showed life that could end
 			exist++
 			if j.silence(n, mono) > j.opt.Stale {
 				stale++
@@ -189,7 +192,9 @@ func (j *Judge) judge(n *judged, outage bool, mono int64) Verdict {
 	silence := j.silence(n, mono)
 	switch {
 	case !n.Exists && n.Lease == "":
-		n.dead, v.Goes, v.Why = true, All, "its Node object is gone"
+		v.Goes, v.Why = All, "it has neither Node object nor Lease"
+	case n.Lease == "":
+		v.Why = "it never had a Lease"
 	case !n.Exists && silence > j.opt.Stale:
 		n.dead, v.Goes, v.Why = true, All, "its Node object is gone and its Lease is stale"
 	case !n.Exists:

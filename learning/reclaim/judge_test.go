@@ -102,7 +102,7 @@ func TestGoneAndOutOfService(t *testing.T) {
 	w.want("n02", false, All)
 	w.set("n03", func(s *Node) { s.Exists, s.Lease = false, "" })
 	w.silent["n03"] = true
-	w.want("n03", false, All)
+	w.want("n03", true, All) // nobody knows whether it lives, but it left this behind
 	w.set("n03", func(s *Node) { s.Exists, s.Lease = true, "0" })
 	w.silent["n03"] = false
 	w.pass(10 * time.Second)
@@ -168,5 +168,21 @@ func TestOptions(t *testing.T) {
 		if _, err := New(o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%+v: %v", o, err)
 		}
+	}
+}
+
+// A node without a Lease, such as a router that is no agent's, is never dead, and
+// does not count among the silent.
+func TestNodesWithoutLeases(t *testing.T) {
+	w := newWard(t, 5)
+	for i := range 8 {
+		w.r.Set(Node{Name: fmt.Sprintf("x%02d", i), Exists: true}, true, w.now)
+		w.silent[fmt.Sprintf("x%02d", i)] = true
+	}
+	w.silent["n01"] = true
+	w.pass(2 * time.Hour)
+	w.want("n01", false, Learned)
+	for i := range 8 {
+		w.want(fmt.Sprintf("x%02d", i), true, Nothing)
 	}
 }
