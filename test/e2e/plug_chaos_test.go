@@ -40,7 +40,7 @@ func TestChaosSettles(t *testing.T) {
 	}
 	t.Logf("-chaos-seed %d -chaos %v", *chaosSeed, length)
 	s := newSite(t)
-	s.ctx = within(t, length+2*time.Minute)
+	s.ctx = within(t, length+5*time.Minute)
 	s.reachAll()
 	totals, before := map[*lab.Node]int{}, map[*lab.Node]held{}
 	for _, n := range s.Nodes() {
