@@ -45,6 +45,7 @@ func List() []Benchmark {
 		{"change", "one change in a network of 1 M entries, to the published snapshot", benchChange},
 		{"agent", "CPU time of an idle agent", benchAgent},
 		{"restart", "a killed agent with 100 ports: from process start to the first frame", benchRestart},
+		{"upgrade", "an agent taken over ten times at 200,000 frames/s: pause, frames lost or twice", benchUpgrade},
 	}
 }
 
@@ -57,6 +58,8 @@ type session struct {
 	memory    int    // entries of the big table
 	idlePorts int
 	livePorts int // of a real agent
+	// upgrades is how often one is taken over, upgradeRate under how many frames/s.
+	upgrades, upgradeRate int
 }
 
 func (s *session) add(r Row) { s.report.Rows = append(s.report.Rows, r) }
@@ -87,6 +90,7 @@ func Run(ctx context.Context, c Config) (report *Report, err error) {
 	defer func() { err = errors.Join(err, prioritize(niceNormal)) }()
 	s := &session{
 		Config: c, report: &Report{Machine: machine(), Pairs: c.Pairs, Run: c.Duration.String()}, memory: 1_000_000, idlePorts: 500, livePorts: 100,
+		upgrades: 10, upgradeRate: 200_000,
 	}
 	if s.pins, err = os.MkdirTemp("", "picot-bench-"); err != nil {
 		return nil, fmt.Errorf("directory for pins: %w", err)

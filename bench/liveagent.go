@@ -73,7 +73,7 @@ func (a *liveAgent) start(ctx context.Context, more ...string) (*agentProcess, e
 		"--manifests", filepath.Join(a.dir, "manifests"), "--run-dir", filepath.Join(a.dir, "run"), "--bpffs", a.pins}, a.args, more)
 	p := &agentProcess{cmd: exec.CommandContext(ctx, a.binary, args...), ended: make(chan struct{})}
 	p.cmd.Stderr = &a.log
-	if err := a.host.do(p.cmd.Start); err != nil {
+	if err := a.host.do(func() error { return asUsual(p.cmd.Start) }); err != nil {
 		return nil, fmt.Errorf("start the agent: %w", err)
 	}
 	a.lives = append(a.lives, p)
@@ -82,6 +82,20 @@ func (a *liveAgent) start(ctx context.Context, more ...string) (*agentProcess, e
 		close(p.ended)
 	}()
 	return p, nil
+}
+
+// asUsual starts a process that is no part of the bench and runs as it would on a
+// node: it has the nice value of the thread that starts it.
+func asUsual(start func() error) error {
+	now, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		return err
+	}
+	now = 20 - now // as the system call has it
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceNormal); err != nil {
+		return err
+	}
+	return errors.Join(start(), unix.Setpriority(unix.PRIO_PROCESS, 0, now))
 }
 
 // attached waits until that many ports were attached since the log was empty.
@@ -98,12 +112,20 @@ func (a *liveAgent) end(p *agentProcess, signal os.Signal) error {
 	_ = p.cmd.Process.Signal(signal) // has ended already
 	timer := time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
+	if err := a.reap(p); signal != unix.SIGKILL {
+		return err
+	}
+	return nil
+}
+
+// reap waits for the end of a life.
+func (a *liveAgent) reap(p *agentProcess) error {
 	<-p.ended
 	a.lives = slices.DeleteFunc(a.lives, func(q *agentProcess) bool { return q == p })
-	if signal == unix.SIGKILL || p.err == nil {
-		return nil
+	if p.err != nil {
+		return fmt.Errorf("the agent: %w; its log: %s", p.err, a.log.tail())
 	}
-	return fmt.Errorf("the agent: %w; its log: %s", p.err, a.log.tail())
+	return nil
 }
 
 // close ends what still runs, and takes its surroundings down.

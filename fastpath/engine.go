@@ -27,6 +27,9 @@ type Config struct {
 	// ChunksPerShard and PortsPerShard cut the mapping; 0: 2048 and 16.
 	ChunksPerShard, PortsPerShard int
 	HugePages                     bool
+	// Nice is the nice value of the workers' threads, where theirs is higher and
+	// the process may lower it; 0: as they are.
+	Nice int
 	NUMANode                      int // of the uplink; -1: any
 	Limits                        Limits
 }

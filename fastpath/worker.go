@@ -2,6 +2,7 @@ package fastpath
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -104,6 +105,8 @@ const (
 // run is the worker's thread.
 func (w *worker) run(ready chan<- error) {
 	runtime.LockOSThread()
+	// A name for top -H; a thread without one works as well.
+	_ = os.WriteFile("/proc/thread-self/comm", fmt.Appendf(nil, "picot-work-%d", w.id), 0)
 	// Never unlocked: a thread with changed affinity ends with its goroutine.
 	if w.cpu >= 0 {
 		var set unix.CPUSet
@@ -113,6 +116,7 @@ func (w *worker) run(ready chan<- error) {
 			return
 		}
 	}
+	w.hurry()
 	ready <- nil
 	if w.eng.hold != nil {
 		<-w.eng.hold
@@ -140,6 +144,16 @@ func (w *worker) run(ready chan<- error) {
 		default:
 			w.sleep(restTick)
 		}
+	}
+}
+
+// hurry lowers the thread's nice value. Without the right to do so the worker
+// waits for its turn like everybody.
+func (w *worker) hurry() {
+	const lowest = 20 // getpriority(2), the system call, returns this less the nice value
+	now, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if nice := w.eng.config.Nice; nice < 0 && err == nil && nice < lowest-now {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, nice)
 	}
 }
 

@@ -78,10 +78,11 @@ func (r *rig) sink(t testing.TB, o SinkOptions) *Sink {
 	return s
 }
 
-// sources are the two kinds of source.
+// sources are the kinds of source.
 var sources = map[string]func(int, Options) (Source, error){
 	"kernel": func(i int, o Options) (Source, error) { return New(i, o) },
 	"socket": func(i int, o Options) (Source, error) { return NewSocket(i, o) },
+	"ring":   func(i int, o Options) (Source, error) { return NewRing(i, o) },
 }
 
 func (r *rig) source(t testing.TB, kind string, o Options) Source {
@@ -193,9 +194,9 @@ func TestSinkPassesFramesWithoutAStamp(t *testing.T) {
 	})
 }
 
-// Both sources write the same frames, with valid checksums. The receiver is a
+// All sources write the same frames, with valid checksums. The receiver is a
 // packet socket behind an end that receives in NAPI by GRO alone.
-func TestFramesAreValidAndTheSameFromBothSources(t *testing.T) {
+func TestFramesAreValidAndTheSameFromAllSources(t *testing.T) {
 	for name, u := range map[string]UDP{"IPv4": udp4(60, 3), "IPv6": udp6(90, 3), "IPv4 long": udp4(1514, 3)} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, u)
@@ -205,8 +206,8 @@ func TestFramesAreValidAndTheSameFromBothSources(t *testing.T) {
 				o.Fields = append(o.Fields, Field{Offset: 52, Base: 0xfffe, Summed: true})
 			}
 			o.Fields = append(o.Fields, Field{Offset: 10, Base: 0x0100}) // source MAC
-			var got [2][][]byte
-			for i, kind := range []string{"kernel", "socket"} {
+			var got [3][][]byte
+			for i, kind := range []string{"kernel", "socket", "ring"} {
 				r := newRig(t, 1)
 				r.to.Run(t, func() {
 					if err := ReceiveInNAPI("dst"); err != nil {
@@ -218,8 +219,8 @@ func TestFramesAreValidAndTheSameFromBothSources(t *testing.T) {
 				got[i] = receive(t, capture, 200)
 			}
 			for i := range got[0] {
-				if !bytes.Equal(got[0][i], got[1][i]) {
-					t.Fatalf("frame %d: kernel %x\nsocket %x", i, got[0][i], got[1][i])
+				if !bytes.Equal(got[0][i], got[1][i]) || !bytes.Equal(got[0][i], got[2][i]) {
+					t.Fatalf("frame %d: kernel %x\nsocket %x\nring %x", i, got[0][i], got[1][i], got[2][i])
 				}
 				checkUDP(t, got[0][i])
 			}

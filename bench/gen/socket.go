@@ -13,12 +13,23 @@ import (
 
 // Socket is the AF_PACKET source, a system call a frame.
 type Socket struct {
-	fd       int
+	fd int
+	writer
+}
+
+// writer writes one frame after the other, as gen_source in bpf/gen.c does.
+type writer struct {
 	options  Options
 	frame    []byte
 	replaced uint64
 	flow     uint32
 	sequence uint64
+}
+
+func newWriter(o Options) writer {
+	w := writer{options: o, frame: append([]byte{}, o.Frame...)}
+	w.replaced = w.replacedSum()
+	return w
 }
 
 var _ Source = (*Socket)(nil)
@@ -37,9 +48,7 @@ func NewSocket(ifindex int, o Options) (*Socket, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("bind a packet socket to interface index %d: %w", ifindex, err)
 	}
-	s := &Socket{fd: fd, options: o, frame: append([]byte{}, o.Frame...)}
-	s.replaced = s.replacedSum()
-	return s, nil
+	return &Socket{fd: fd, writer: newWriter(o)}, nil
 }
 
 // Run implements [Source].
@@ -59,8 +68,8 @@ func (s *Socket) Run(ctx context.Context, l Load) (Result, error) {
 	})
 }
 
-// next writes the next frame, as gen_source in bpf/gen.c does.
-func (s *Socket) next() {
+// next writes the next frame.
+func (s *writer) next() {
 	for _, f := range s.options.Fields {
 		binary.BigEndian.PutUint16(s.frame[f.Offset:], f.Base+uint16(s.flow))
 	}
@@ -80,7 +89,7 @@ func (s *Socket) next() {
 }
 
 // replacedSum is the sum of the words a frame replaces, as they are now.
-func (s *Socket) replacedSum() (sum uint64) {
+func (s *writer) replacedSum() (sum uint64) {
 	if at := s.options.Stamp; at != 0 {
 		sum = packet.Sum(s.frame[at : at+StampLen])
 	}

@@ -154,10 +154,15 @@ func findOlder(c *Config, engine fastpath.Config) (*takeover, error) {
 	return nil, askToLeave(c)
 }
 
+// workerNice has the data path go before what else runs on the node, this
+// process's own control part and its successor's start included: while a worker
+// waits for its turn, frames pile up in front of it.
+const workerNice = -15
+
 func engineConfig(c *Config, queues []int) fastpath.Config {
 	return fastpath.Config{
 		Workers: c.Workers, CPUs: c.CPUs, MaxPorts: c.MaxPorts, UplinkQueues: queues,
-		HugePages: c.HugePages, NUMANode: -1, Limits: c.Limits,
+		HugePages: c.HugePages, NUMANode: -1, Limits: c.Limits, Nice: workerNice,
 	}
 }
 
