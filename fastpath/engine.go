@@ -29,9 +29,9 @@ type Config struct {
 	HugePages                     bool
 	// Nice is the nice value of the workers' threads, where theirs is higher and
 	// the process may lower it; 0: as they are.
-	Nice int
-	NUMANode                      int // of the uplink; -1: any
-	Limits                        Limits
+	Nice     int
+	NUMANode int // of the uplink; -1: any
+	Limits   Limits
 }
 
 // Errors of an Engine, wrapped with what they are about.
