@@ -279,6 +279,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		if a.kube == nil {
 			a.log.Info("bindings come from manifests: nothing is learned from traffic")
 		} else {
+			a.kube.alone = a.older == nil
 			close(a.kube.mayWrite)
 		}
 		if err = a.loop(ctx); errors.Is(err, errHandedOver) {

@@ -39,6 +39,7 @@ type Config struct {
 	Limits       fastpath.Limits
 	Takeover     Takeover
 	Learning     Learning
+	Leases       Leases
 	// Refresh is the mean time between looks at the kernel for drift that nobody
 	// reported. Zero: 30 s.
 	Refresh time.Duration
@@ -135,6 +136,7 @@ func (c *Config) Validate() error {
 		bad("--sweep-grace", "%v: give no negative time", c.SweepGrace)
 	}
 	c.Learning.complete(bad)
+	c.Leases.complete(bad)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

@@ -19,10 +19,12 @@ import (
 	"picot.dev/picot/k8s/writer"
 )
 
-// The Lease by which agents elect the one that judges for all: deploy/rbac has it.
+// The Lease by which agents elect the one that judges for all, and where the
+// nodes' own are: deploy/rbac has them.
 const (
 	electionNamespace = "picot-system"
 	electionLease     = "picot-reclaimer"
+	nodesNamespace    = "picot-nodes"
 )
 
 // kube is the Kubernetes API as the source of what is desired, this node's
@@ -30,6 +32,8 @@ const (
 type kube struct {
 	api     *client.Client
 	elector *lease.Elector
+	node    *lease.Node
+	judging elected.NodeOptions
 	source  *source.Source
 	planner *static.Planner
 	writer  *writer.Writer[source.Key]
@@ -39,8 +43,10 @@ type kube struct {
 	book    *book
 	writes  *writes
 	log     *slog.Logger
-	// mayWrite is closed when no older agent of this node writes any more.
+	// mayWrite is closed when this agent has its place; alone then says that no
+	// older one can be writing still.
 	mayWrite chan struct{}
+	alone    bool
 }
 
 // decider breaks the ring between planner, writer and source: each needs one of
@@ -58,10 +64,17 @@ func newKube(c *Config) (*kube, error) {
 	}
 	k := &kube{api: api, book: newBook(), writes: newWrites(), log: c.Log, mayWrite: make(chan struct{})}
 	if k.elector, err = lease.New(lease.Options{
-		Config: config, Namespace: electionNamespace, Name: electionLease, Identity: c.NodeName, Log: c.Log,
+		Config: config, Namespace: electionNamespace, Name: electionLease, Identity: c.NodeName, Times: c.Leases.election(), Log: c.Log,
 	}); err != nil {
 		return nil, err
 	}
+	if k.node, err = lease.NewNode(lease.NodeOptions{
+		Config: config, Namespace: nodesNamespace, Node: c.NodeName, Instance: instance(),
+		Every: c.Leases.Interval, Duration: c.Leases.Stale, Log: c.Log,
+	}); err != nil {
+		return nil, err
+	}
+	k.judging = elected.NodeOptions{Config: config, Namespace: nodesNamespace, Self: c.NodeName, Times: c.Leases.times()}
 	if k.source, err = source.New(source.Options{
 		Client: api, Node: c.NodeName, Log: c.Log,
 		Changed: func(key source.Key) { k.planner.Changed(key) },
@@ -153,22 +166,26 @@ func allIn(here map[desired.EndpointKey]string, d *desired.Delta, g *source.Gate
 	return g.Open()
 }
 
-// write writes this node's bindings and, while it is elected, what is judged for
-// all, once no older agent of this node does.
+// write has this agent write while it has the node's Lease.
 func (k *kube) write(ctx context.Context) {
 	select {
 	case <-k.mayWrite:
+		k.node.Run(ctx, k.alone, k.writeAll)
 	case <-ctx.Done():
-		return
 	}
-	var group sync.WaitGroup
-	defer group.Wait()
+}
+
+// writeAll writes this node's bindings and, while it is elected, what is judged
+// for all.
+func (k *kube) writeAll(ctx context.Context) {
 	k.learner.mayWrite(true)
 	defer k.learner.mayWrite(false)
+	var group sync.WaitGroup
+	defer group.Wait()
 	group.Go(func() { k.writer.Run(ctx) })
 	group.Go(func() {
 		k.elector.Run(ctx, func(term context.Context) {
-			if err := elected.Run(term, elected.Options{Client: k.api, Log: k.log}); err != nil {
+			if err := elected.Run(term, elected.Options{Client: k.api, Nodes: &k.judging, Log: k.log}); err != nil {
 				k.log.Error("elected, but cannot judge", "error", err)
 			}
 		})
