@@ -35,6 +35,7 @@ type Agent struct {
 	nodes  *nodes
 	repair *repair
 	base   platform
+	vitals *vitals
 	pins   *os.File // locks them
 
 	// Gates: nothing is touched before each source said everything once.
@@ -216,7 +217,7 @@ func assemble(c Config, queues []int, key packet.HashKey) (*Agent, error) {
 
 func assembleOn(base platform, c Config, queues []int, key packet.HashKey) (*Agent, error) {
 	a := &Agent{
-		config: c, log: c.Log, base: base,
+		config: c, log: c.Log, base: base, vitals: newVitals(),
 		tables:   newTables(c.NodeName, c.Function, key),
 		incoming: desired.NewState(), checkpoint: newCheckpoint(&c),
 		links: make(chan []linkmon.Event, 16), desired: make(chan update, 16),
@@ -262,6 +263,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	wait, err := a.watch(ctx)
 	if err == nil {
 		err = a.begin(ctx)
+	}
+	if err == nil {
+		a.watchWorkers()
+		a.tellHealth()
 	}
 	var stops []func()
 	for _, serve := range []func(context.Context) (func(), error){a.startLearning, a.serve, a.serveMetrics, a.serveTakeover, a.startGateway} {

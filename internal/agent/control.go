@@ -19,7 +19,7 @@ import (
 //	/status /fdb /neighbors   what "picot show" prints
 //	/moves, POST /fdb/clear   what "picot show moves" prints, "picot fdb clear" does
 //	/gateway /gateway/flows   what "picot show gateway" and "picot gateway flows" print
-//	/livez /readyz            200, or 503 with the reasons
+//	/livez /readyz /healthz   200, or 503 with the reasons
 func (a *Agent) serve(ctx context.Context) (stop func(), err error) {
 	path := a.config.ControlPath()
 	if conn, err := net.Dial("unix", path); err == nil {
@@ -66,26 +66,6 @@ func (a *Agent) handler() http.Handler {
 	a.gateway.handle(mux)
 	a.health(mux)
 	return mux
-}
-
-// health adds /livez, which needs the loop to answer, and /readyz.
-func (a *Agent) health(mux *http.ServeMux) {
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
-		if a.answers(w, r, func() {}) {
-			reply(w, http.StatusOK, map[string]bool{"live": true})
-		}
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		var waiting []string
-		if !a.answers(w, r, func() { waiting = a.waiting() }) {
-			return
-		}
-		code := http.StatusOK
-		if len(waiting) > 0 {
-			code = http.StatusServiceUnavailable
-		}
-		reply(w, code, map[string]any{"ready": len(waiting) == 0, "waiting": waiting})
-	})
 }
 
 // answers runs f in the loop and reports whether it ran.

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -149,6 +150,12 @@ func TestFailingRouteStopsNoOther(t *testing.T) {
 				if ids := w.devices.IDs(); len(ids) != workloads+1 {
 					t.Errorf("pins %v", ids)
 				}
+				w.ask(func() {
+					said := strings.Join(append(w.agent.waiting(), slices.Collect(maps.Values(w.agent.nodes.said))...), "\n")
+					if !strings.Contains(said, "injected failure") && op != routestest.Manage { // no upkeep is no outage
+						t.Errorf("not named: %s", said)
+					}
+				})
 				lines := w.log.count()
 				w.pass(10 * time.Minute)
 				if n := w.log.count() - lines; n > 10 {

@@ -80,6 +80,7 @@ func (a *Agent) loop(ctx context.Context) error {
 			if a.fatal != nil {
 				return a.fatal
 			}
+			a.tellHealth()
 		}
 		timer.Reset(a.sleep(time.Now(), due, refresh))
 	}

@@ -29,6 +29,7 @@ type nodes struct {
 
 	dirty    bool
 	forget   bool              // without a node of our own nothing of ours stays in the kernel
+	failed   error             // what of ours could not be written, or read
 	said     map[string]string // node -> last trouble told
 	narrow   map[string]string // node -> what its way is too narrow for
 	pathMTUs map[string]pathMTU
@@ -95,7 +96,8 @@ func (n *nodes) sync(now time.Time) (next time.Time) {
 			n.driver.Clear()
 		}
 		_, applied := n.driver.Apply(now)
-		n.complain("routes", errors.Join(append([]error{err, applied}, n.driver.Failures()...)...))
+		n.failed = errors.Join(append([]error{applied}, n.driver.Failures()...)...)
+		n.complain("routes", errors.Join(err, n.failed))
 	}
 	if t, ok := n.driver.NextRetry(); ok {
 		soonest(t)
@@ -105,6 +107,7 @@ func (n *nodes) sync(now time.Time) (next time.Time) {
 		list = slices.AppendSeq(list, maps.Values(targets))
 	}
 	results, err := n.resolver.Resolve(now, list)
+	n.failed = errors.Join(n.failed, err)
 	n.complain("next hops", err)
 	if t, ok := n.resolver.NextRetry(); ok {
 		soonest(t)

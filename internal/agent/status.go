@@ -161,36 +161,6 @@ func (a *Agent) nodeStatus(s *status.Status) {
 	slices.SortFunc(s.Nodes, func(x, y status.Node) int { return cmp.Compare(x.Node, y.Node) })
 }
 
-// waiting names what keeps the agent from being ready.
-func (a *Agent) waiting() []string {
-	var w []string
-	if !a.linksIn {
-		w = append(w, "kernel links: not listed yet")
-	}
-	if !a.desiredIn {
-		w = append(w, "desired state: not in sync with its source yet")
-	}
-	for _, u := range a.ups.all {
-		if u.backoff.err != nil {
-			w = append(w, u.backoff.err.Error())
-		}
-	}
-	for name, b := range a.ports.retry {
-		w = append(w, "port "+name+": "+b.err.Error())
-	}
-	if a.sweepSaid != "" {
-		w = append(w, "left-over pins: "+a.sweepSaid)
-	}
-	if len(w) == 0 && a.applies == 0 {
-		w = append(w, "nothing applied yet")
-	}
-	if !a.hangs.IsZero() {
-		w = append(w, "workers: one does not let go of an old snapshot")
-	}
-	slices.Sort(w)
-	return w
-}
-
 func fdbStatus(s *table.Snapshot) []status.FDBEntry {
 	out := []status.FDBEntry{}
 	for place, t := range s.AllFDB() {
@@ -232,6 +202,3 @@ func socketStatus(k fastpath.SocketInfo) status.Socket {
 		Received: k.Received, Sent: k.Sent, Filled: k.Filled, Outstanding: k.Outstanding,
 	}
 }
-
-// alive says that the loop is at work: called between its steps.
-func (a *Agent) alive() {}

@@ -256,4 +256,3 @@ func (l *logLines) count() int {
 	defer l.mu.Unlock()
 	return len(l.text)
 }
-
