@@ -38,6 +38,29 @@ func Parse(frame []byte, l *packet.Layout, m *Message) Malformed {
 	return OK
 }
 
+// Asked is the address an untagged ARP request or Neighbor Solicitation without
+// extension headers asks for. It is for looking ahead: it checks no more than
+// that the frame looks like one, Parse has the say.
+func Asked(frame []byte) (packet.IP, bool) {
+	const (
+		tpa    = packet.EthernetLen + 24
+		icmp   = packet.EthernetLen + packet.IPv6Len
+		target = icmp + 8
+	)
+	if len(frame) < tpa+4 {
+		return packet.IP{}, false
+	}
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case packet.EtherTypeARP:
+		return packet.IPFrom4(be32(frame[tpa:])), true
+	case packet.EtherTypeIPv6:
+		if len(frame) >= target+16 && frame[20] == packet.ProtoICMPv6 && frame[icmp] == icmpNS {
+			return ip6At(frame[target:]), true
+		}
+	}
+	return packet.IP{}, false
+}
+
 func setEther(frame []byte, m *Message) {
 	m.EtherDst = macAt(frame, 0)
 	m.EtherSrc = macAt(frame, 6)

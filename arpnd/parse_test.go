@@ -218,3 +218,28 @@ func TestOtherFramesAreNone(t *testing.T) {
 		}
 	}
 }
+
+// TestAskedIsWhatParseFinds: looking ahead at a question names the address Parse
+// reads, and nothing where there is no plain question.
+func TestAskedIsWhatParseFinds(t *testing.T) {
+	tagged := request()
+	tagged.tags = []uint16{5}
+	for name, test := range map[string]struct {
+		frame []byte
+		ok    bool
+	}{
+		"ARP": {request().frame(t), true}, "NS": {ns().frame(t), true}, "DAD NS": {dad().frame(t), true},
+		"NA": {na().frame(t), false}, "tagged": {tagged.frame(t), false},
+	} {
+		ip, ok := Asked(test.frame)
+		if ok != test.ok {
+			t.Errorf("%s: %v", name, ok)
+		}
+		if _, m := mustParse(t, test.frame); ok && ip != m.Target {
+			t.Errorf("%s: %v, Parse reads %v", name, ip, m.Target)
+		}
+		for n := range test.frame {
+			Asked(test.frame[:n]) // a cut frame is no reason to panic
+		}
+	}
+}

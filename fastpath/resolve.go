@@ -39,7 +39,7 @@ func (w *Walk) resolve(s *table.Snapshot, p *table.Port, f *Frame, target table.
 		f.drop(ReasonRARP)
 		return
 	}
-	w.look(s, p)
+	w.look(s, p, b, target)
 	switch o := arpnd.Decide(m, &w.view); o {
 	case arpnd.Answer:
 		w.answer(p, f)
@@ -70,16 +70,22 @@ func (w *Walk) answer(p *table.Port, f *Frame) {
 	f.Verdict = Answered
 }
 
-// look fills w.view with what the tables know about w.message's target.
-func (w *Walk) look(s *table.Snapshot, p *table.Port) {
+// look fills w.view with what the tables know about w.message's target. Of a
+// question to a group, what FromPort looked ahead is at hand.
+func (w *Walk) look(s *table.Snapshot, p *table.Port, b []byte, target table.Target) {
 	v := &w.view
 	*v = arpnd.View{}
 	v.GatewayMAC = w.network.Gateway.MAC
 	if !arpnd.NeedsView(&w.message) {
 		return
 	}
-	n, ok := s.Neighbor(p.Net, w.message.Target)
-	if !ok {
+	n := w.owners[w.at]
+	ip, ok := arpnd.Asked(b)
+	ahead := ok && !w.message.Unicast && ip == w.message.Target
+	if !ahead {
+		n, _ = s.Neighbor(p.Net, w.message.Target)
+	}
+	if n == 0 {
 		return
 	}
 	v.Known, v.MAC = true, n.MAC()
@@ -89,14 +95,17 @@ func (w *Walk) look(s *table.Snapshot, p *table.Port) {
 	if v.Gateway {
 		return
 	}
-	switch t := s.FDB(p.Net, n.MAC48()); t.Kind() {
+	if !ahead {
+		target = s.FDB(p.Net, n.MAC48())
+	}
+	switch target.Kind() {
 	case table.KindLocal:
-		if i := t.Index(); i < len(s.Ports) {
+		if i := target.Index(); i < len(s.Ports) {
 			v.OwnPort = s.Ports[i].ID == p.ID
 			v.OwnerDown = s.Ports[i].ID == 0 || s.Ports[i].Down
 		}
 	case table.KindRemote:
-		if i := t.Index(); i < len(s.Nodes) {
+		if i := target.Index(); i < len(s.Nodes) {
 			v.NodeDead = !s.Nodes[i].Alive
 		}
 	default:

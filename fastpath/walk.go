@@ -65,6 +65,8 @@ type Walk struct {
 	view    arpnd.View
 	keys    [table.Batch]uint64
 	targets [table.Batch]table.Target
+	owners  [table.Batch]table.Neighbor // of what the questions among the frames ask for
+	at      int                         // the frame being decided about
 	outers  [table.Batch]srv6.Outer
 	reasons [table.Batch]DropReason
 

@@ -1,6 +1,7 @@
 package fastpath
 
 import (
+	"picot.dev/picot/arpnd"
 	"picot.dev/picot/fastpath/table"
 	"picot.dev/picot/internal/packet"
 )
@@ -9,13 +10,17 @@ import (
 // table.Batch frames; each gets its Verdict.
 func (w *Walk) FromPort(s *table.Snapshot, p *table.Port, frames []Frame) {
 	n := min(len(frames), table.Batch)
-	// The destination MAC needs no parse, so that the lookups of the whole
-	// batch overlap their cache misses.
+	// The destination MAC needs no parse, nor does a question's address, so that
+	// the lookups of the whole batch overlap their cache misses.
 	for i := range frames[:n] {
 		f := &frames[i]
 		key := uint64(0)
 		if f.Len >= packet.EthernetLen {
-			key = table.FDBKey(p.Net, mac48(f.Buf[f.Off:]))
+			mac := mac48(f.Buf[f.Off:])
+			if mac&groupBit != 0 {
+				mac = w.owner(s, p, i, f.bytes())
+			}
+			key = table.FDBKey(p.Net, mac)
 		}
 		w.keys[i] = key
 	}
@@ -25,8 +30,19 @@ func (w *Walk) FromPort(s *table.Snapshot, p *table.Port, frames []Frame) {
 		w.network = &s.Networks[p.Net]
 	}
 	for i := range frames[:n] {
+		w.at = i
 		w.fromPort(s, p, &frames[i], w.targets[i])
 	}
+}
+
+// owner looks up who holds the address that frame i of the batch, to a group,
+// asks for. The FDB lookup is then the owner's: a group has none.
+func (w *Walk) owner(s *table.Snapshot, p *table.Port, i int, b []byte) (mac uint64) {
+	w.owners[i] = 0
+	if ip, ok := arpnd.Asked(b); ok {
+		w.owners[i], _ = s.Neighbor(p.Net, ip)
+	}
+	return w.owners[i].MAC48()
 }
 
 // fromPort is the way of one frame. The order is part of the contract: the
