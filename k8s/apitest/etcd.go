@@ -1,14 +1,19 @@
 package apitest
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"iter"
 	"os/exec"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"picot.dev/picot/k8s/api/v1alpha1"
 )
 
 // EtcdStatus is what etcd says of its database.
@@ -44,6 +49,36 @@ func (s *Server) Defragment(t testing.TB) {
 func (s *Server) Disarm(t testing.TB) {
 	t.Helper()
 	s.maintain(t, "disarm")
+}
+
+// Load stores objects past the API server, which shows them as if they had been
+// created: a name, and for each of them the JSON that is stored. It is for
+// measurements that would spend their time on creates. Nothing is checked.
+func (s *Server) Load(t testing.TB, resource string, objects iter.Seq2[string, any]) {
+	t.Helper()
+	in, out := io.Pipe()
+	cmd := exec.Command(Binary(t), "etcd", "--endpoint", s.etcd, "load")
+	cmd.Stdin = in
+	failed := make(chan error, 1)
+	go func() {
+		said, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("etcd load: %w: %s", err, said)
+		}
+		_ = in.CloseWithError(err)
+		failed <- err
+	}()
+	lines := bufio.NewWriter(out)
+	for name, o := range objects {
+		raw, err := json.Marshal(o)
+		must(t, err)
+		if _, err := fmt.Fprintf(lines, "/registry/%s/%s/%s\t%s\n", v1alpha1.Group, resource, name, raw); err != nil {
+			break // said by failed
+		}
+	}
+	_ = lines.Flush()
+	_ = out.Close()
+	must(t, <-failed)
 }
 
 // maintain does a piece of an etcd operator's work.

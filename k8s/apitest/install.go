@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	sigsyaml "sigs.k8s.io/yaml"
 
@@ -82,6 +83,12 @@ func (s *Server) Apply(t testing.TB, text string) {
 func (s *Server) Delete(t testing.TB, path string) {
 	t.Helper()
 	must(t, s.raw(t).Delete().AbsPath(path).Do(context.Background()).Error())
+}
+
+// Patch applies a JSON merge patch to the object at a path.
+func (s *Server) Patch(t testing.TB, path, patch string) {
+	t.Helper()
+	must(t, s.raw(t).Patch(types.MergePatchType).AbsPath(path).Body([]byte(patch)).Do(context.Background()).Error())
 }
 
 // TryApply is Apply that returns the first refusal.

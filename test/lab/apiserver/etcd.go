@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -47,12 +51,12 @@ func startEtcd(dataDir, sockDir string, fsync bool, quota int64) (*embed.Etcd, s
 
 // maintain does one piece of an etcd operator's work on a running lab:
 //
-//	apiserver etcd --endpoint URL status|compact|defrag|disarm
+//	apiserver etcd --endpoint URL status|compact|defrag|disarm|load
 func maintain(args []string) error {
 	fs := flag.NewFlagSet("etcd", flag.ExitOnError)
 	endpoint := fs.String("endpoint", "", "`URL` of etcd, as the line READY says (required)")
 	fs.Usage = func() {
-		fmt.Fprintln(fs.Output(), "usage: apiserver etcd --endpoint URL status|compact|defrag|disarm")
+		fmt.Fprintln(fs.Output(), "usage: apiserver etcd --endpoint URL status|compact|defrag|disarm|load")
 		fs.PrintDefaults()
 	}
 	if err := fs.Parse(args); err != nil {
@@ -60,9 +64,9 @@ func maintain(args []string) error {
 	}
 	if *endpoint == "" || fs.NArg() != 1 {
 		fs.Usage()
-		return errors.New("want --endpoint and one of status, compact, defrag, disarm")
+		return errors.New("want --endpoint and one of status, compact, defrag, disarm, load")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{*endpoint}, Context: ctx, DialTimeout: 10 * time.Second})
 	if err != nil {
@@ -91,8 +95,45 @@ func maintain(args []string) error {
 		_, err = c.Defragment(ctx, *endpoint)
 	case "disarm":
 		_, err = c.AlarmDisarm(ctx, &clientv3.AlarmMember{})
+	case "load":
+		err = load(ctx, c, os.Stdin)
 	default:
-		return fmt.Errorf("%q is none of status, compact, defrag, disarm", what)
+		return fmt.Errorf("%q is none of status, compact, defrag, disarm, load", what)
 	}
 	return err
 }
+
+// load stores what the lines of in say, a key and after a tab its value each:
+// many objects in a fraction of the time the API server would take, without its
+// checks.
+func load(ctx context.Context, c *clientv3.Client, in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	var ops []clientv3.Op
+	flush := func() error {
+		_, err := c.Txn(ctx).Then(ops...).Commit()
+		ops = ops[:0]
+		return err
+	}
+	for lines.Scan() {
+		key, value, ok := strings.Cut(lines.Text(), "\t")
+		if !ok {
+			return fmt.Errorf("line %q: want a key, a tab and a value", lines.Text())
+		}
+		ops = append(ops, clientv3.OpPut(key, value))
+		if len(ops) == maxOps {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(ops) > 0 {
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// maxOps is how many puts etcd takes in one transaction by default.
+const maxOps = 128
