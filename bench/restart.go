@@ -39,11 +39,11 @@ func benchRestart(ctx context.Context, s *session) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
-	if _, err := f.firsts(20 * time.Second); err != nil {
+	if _, err := f.firsts(20*time.Second, func() {}); err != nil {
 		return fmt.Errorf("before the kill: %w; the agent's log: %s", err, a.log.tail())
 	}
 	s.setup("restart: %d ports, a frame a millisecond and more from every second one to its neighbour; SIGKILL, and a new agent at once. Its program's pins are there, nothing else", ports)
-	var first, all []float64
+	var first, all, cpus []float64
 	for range max(3, s.Pairs) {
 		if err := a.end(p, unix.SIGKILL); err != nil {
 			return err
@@ -59,7 +59,8 @@ func benchRestart(ctx context.Context, s *session) (err error) {
 		if p, err = a.start(ctx); err != nil {
 			return err
 		}
-		came, err := f.firsts(20 * time.Second)
+		var cpu time.Duration
+		came, err := f.firsts(20*time.Second, func() { cpu, _ = cpuOf(p.cmd.Process.Pid) })
 		if err != nil {
 			return fmt.Errorf("after the kill: %w; the agent's log: %s", err, a.log.tail())
 		}
@@ -73,9 +74,12 @@ func benchRestart(ctx context.Context, s *session) (err error) {
 			}
 		}
 		first = append(first, float64(early.Sub(began).Microseconds())/1000)
+		cpus = append(cpus, float64(cpu.Microseconds())/1000)
 		all = append(all, float64(late.Sub(began).Microseconds())/1000)
 	}
-	s.add(single("restart", name, "ms", spreadOf(first), atMost(300)))
+	r := single("restart", name, "ms", spreadOf(first), atMost(300))
+	r.Note = fmt.Sprintf("CPU time of all its threads until then: %.0f ms", spreadOf(cpus).Median)
+	s.add(r)
 	s.add(single("restart", fmt.Sprintf("the same to the first frame of every port, %d", ports), "ms", spreadOf(all), Goal{}))
 	return nil
 }
@@ -156,8 +160,8 @@ func (f *flood) again() error {
 }
 
 // firsts waits until a frame has come at every sink and says when, to a
-// millisecond or so.
-func (f *flood) firsts(within time.Duration) ([]time.Time, error) {
+// millisecond or so. It calls first at the very first one.
+func (f *flood) firsts(within time.Duration, first func()) ([]time.Time, error) {
 	came := make([]time.Time, len(f.sinks))
 	deadline := time.Now().Add(within)
 	for left := len(f.sinks); left > 0; time.Sleep(time.Millisecond) {
@@ -173,6 +177,9 @@ func (f *flood) firsts(within time.Duration) ([]time.Time, error) {
 				return nil, err
 			}
 			if c.Frames > f.since[i] {
+				if left == len(f.sinks) {
+					first()
+				}
 				came[i] = time.Now()
 				left--
 			}

@@ -55,6 +55,7 @@ type Engine struct {
 	started bool
 	hold    chan struct{} // until it is closed the workers wait; nil: they do not
 	ended   chan struct{}
+	touched chan struct{} // closed once nobody touches the memory's pages any more
 
 	snapshot atomic.Pointer[table.Snapshot]
 	events   chan SocketEvent
@@ -98,7 +99,22 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory for %d ports: %w", c.MaxPorts, err)
 	}
-	return build(c, mem)
+	e, err := build(c, mem)
+	if err == nil && len(c.UplinkQueues) > 0 {
+		e.populate()
+	}
+	return e, err
+}
+
+// populate takes the memory's pages in the background. An uplink's socket takes
+// them all anyway; the kernel clears them meanwhile, on another CPU than the one
+// that prepares everything else.
+func (e *Engine) populate() {
+	e.touched = make(chan struct{})
+	go func() {
+		defer close(e.touched)
+		_ = e.mem.Populate() // without it they are taken later
+	}()
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -310,6 +326,9 @@ func (e *Engine) Stop() error {
 }
 
 func (e *Engine) close() error {
+	if e.touched != nil {
+		<-e.touched
+	}
 	var err error
 	for _, w := range e.workers {
 		err = errors.Join(err, unix.Close(w.epfd), unix.Close(w.wakefd))

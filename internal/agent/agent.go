@@ -12,8 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf/btf"
-
 	"picot.dev/picot/fastpath"
 	"picot.dev/picot/internal/desired"
 	"picot.dev/picot/internal/device"
@@ -223,12 +221,13 @@ func assembleOn(base platform, c Config, queues []int, key packet.HashKey) (*Age
 		links: make(chan []linkmon.Event, 16), desired: make(chan update, 16),
 		routes: make(chan struct{}, 1), requests: make(chan request), failed: make(chan error, 4),
 	}
-	types := btf.NewCache()
+	programs := xdp.NewCache()
+	go func() { _ = programs.Warm() }() // if it cannot, the first attach says so
 	a.ports = &ports{
-		types: types, config: &a.config, kernel: base.devices, tables: a.tables, log: c.Log, alive: a.alive,
+		cache: programs, config: &a.config, kernel: base.devices, tables: a.tables, log: c.Log, alive: a.alive,
 		links: map[string]linkmon.Link{}, attached: map[string]*port{}, retry: map[string]*backoff{},
 	}
-	a.ups = &uplinks{types: types, config: &a.config, kernel: base.devices, queues: queues, log: c.Log, alive: a.alive}
+	a.ups = &uplinks{cache: programs, config: &a.config, kernel: base.devices, queues: queues, log: c.Log, alive: a.alive}
 	for i, name := range c.Uplinks {
 		a.ups.all = append(a.ups.all, &uplink{name: name, number: i})
 	}

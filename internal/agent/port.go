@@ -132,7 +132,7 @@ func (p *ports) openSockets(a *port, l linkmon.Link, queues int, at fastpath.Pla
 func (p *ports) program(l linkmon.Link, queues int) (device.Program, error) {
 	return attachProgram(p.kernel, xdp.AttachOptions{
 		IfIndex: l.Index, Kind: xdp.Workload, Queues: queues,
-		PinDir: p.config.pinDir(), Name: l.Name, AllowGeneric: p.config.AllowGeneric, Types: p.types,
+		PinDir: p.config.pinDir(), Name: l.Name, AllowGeneric: p.config.AllowGeneric, Cache: p.cache,
 	})
 }
 

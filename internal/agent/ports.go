@@ -7,14 +7,13 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/cilium/ebpf/btf"
-
 	"picot.dev/picot/fastpath/table"
 	"picot.dev/picot/internal/desired"
 	"picot.dev/picot/internal/device"
 	"picot.dev/picot/internal/linkmon"
 	"picot.dev/picot/internal/manifests"
 	"picot.dev/picot/k8s/api/v1alpha1"
+	"picot.dev/picot/xsk/xdp"
 )
 
 // port is a workload port that is attached, or half of it after a failure.
@@ -34,7 +33,7 @@ type port struct {
 // ports attaches the devices of this node's endpoints. Desired are the
 // endpoints that name a device which exists; actual is what is attached.
 type ports struct {
-	types   *btf.Cache // of the kernel, for all programs
+	cache   *xdp.Cache // for all programs
 	config  *Config
 	kernel  device.Kernel
 	sockets device.Sockets // of the data path
@@ -69,6 +68,9 @@ const (
 	closeWithin = 30 * time.Second
 	// checkAtOnce bounds the ports looked at in one apply of a refresh.
 	checkAtOnce = 64
+	// attachFor is how long one apply attaches ports. With many of them, after a
+	// crash, the first need not wait for the last.
+	attachFor = 50 * time.Millisecond
 )
 
 // ErrNotClosed ends an agent that cannot close a port.
@@ -187,6 +189,7 @@ func (p *ports) openWanted(now time.Time, want map[string]desired.Endpoint) {
 	missing := p.missing
 	p.missing = map[string]desired.EndpointKey{}
 	checks := checkAtOnce
+	began := time.Now()
 	for name, e := range want {
 		l, ok := p.links[name]
 		if !ok {
@@ -208,6 +211,10 @@ func (p *ports) openWanted(now time.Time, want map[string]desired.Endpoint) {
 				p.dirty = true
 				continue
 			}
+		}
+		if (a == nil || !a.sockets) && time.Since(began) > attachFor {
+			p.dirty = true // those that are attached begin to forward first
+			continue
 		}
 		p.alive()
 		if err := p.ensure(e, l); err != nil {

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 
 	"picot.dev/picot/internal/desired"
@@ -29,7 +28,7 @@ type uplink struct {
 
 // uplinks attaches the configured uplinks once the node's own locator is known.
 type uplinks struct {
-	types   *btf.Cache // of the kernel, for all programs
+	cache   *xdp.Cache // for all programs
 	config  *Config
 	kernel  device.Kernel
 	sockets device.Sockets // of the data path
@@ -192,7 +191,7 @@ func (u *uplinks) attach(x *uplink, l linkmon.Link, self *desired.Node) (err err
 func (u *uplinks) takeProgram(x *uplink, l linkmon.Link, self *desired.Node, deviceQueues int) error {
 	program, err := attachProgram(u.kernel, xdp.AttachOptions{
 		IfIndex: l.Index, Kind: xdp.Uplink, Queues: max(u.queues[x.number], deviceQueues), Locator: self.Locator,
-		PinDir: u.config.pinDir(), Name: x.name, AllowGeneric: u.config.AllowGeneric, Types: u.types,
+		PinDir: u.config.pinDir(), Name: x.name, AllowGeneric: u.config.AllowGeneric, Cache: u.cache,
 	})
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func (c *Cache) Warm() error {
 // types are the kernel's types as they are kept, nil if they are not.
 func (o *AttachOptions) types() *btf.Cache {
 	if o.Cache == nil {
-		return o.Types
+		return nil
 	}
 	return o.Cache.types
 }

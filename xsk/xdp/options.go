@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-
-	"github.com/cilium/ebpf/btf"
 )
 
 // Mode says where in the kernel the program runs.
@@ -60,8 +58,6 @@ type AttachOptions struct {
 
 	// Cache is shared by all calls of a process; nil: none.
 	Cache *Cache
-	// Types is the part of a Cache that keeps the kernel's types; used without one.
-	Types *btf.Cache
 }
 
 // maxQueues bounds a map nobody can have meant.
