@@ -160,21 +160,42 @@ func (s *site) reach(from, to *lab.Pod) {
 			_, err := from.Run(s.ctx, "ping", "-q", "-c10", "-i0.01", "-W1", a)
 			return err
 		})
-		before := s.counters(from.Node, to.Node)
+		before := s.samples(from.Node, to.Node)
 		if _, err := lab.Echoes(s.ctx, from, 10, "-i", "0.01", a); err != nil {
 			s.t.Errorf("%s to %s, once it works: %v\nwhat counted meanwhile:", from.Name, to.Name, err)
-			after := s.counters(from.Node, to.Node)
-			for _, k := range slices.Sorted(maps.Keys(after)) {
-				if before[k] != after[k] {
-					s.t.Logf("%s: %v, was %v", k, after[k], before[k])
-				}
+			s.counted(before)
+		}
+	}
+}
+
+func (s *site) samples(nodes ...*lab.Node) map[*lab.Node]lab.Sample {
+	s.t.Helper()
+	all := map[*lab.Node]lab.Sample{}
+	for _, n := range nodes {
+		var err error
+		all[n], err = n.Sample(s.ctx)
+		s.must(err)
+	}
+	return all
+}
+
+// counted logs all that nodes and the kernel under them counted since before.
+func (s *site) counted(before map[*lab.Node]lab.Sample) {
+	s.t.Helper()
+	for n, was := range before {
+		now, err := n.Sample(s.ctx)
+		s.must(err)
+		old, flat := s.flat(was), s.flat(now)
+		for _, k := range slices.Sorted(maps.Keys(flat)) {
+			if old[k] != flat[k] {
+				s.t.Logf("%s%s: %v, was %v", n.Name, k, flat[k], old[k])
 			}
 		}
 	}
 }
 
-// counters flattens all that nodes and the kernel under them count, by its path.
-func (s *site) counters(nodes ...*lab.Node) map[string]any {
+// flat is a sample by the path of each value.
+func (s *site) flat(sample lab.Sample) map[string]any {
 	s.t.Helper()
 	flat := map[string]any{}
 	var walk func(path string, v any)
@@ -192,15 +213,11 @@ func (s *site) counters(nodes ...*lab.Node) map[string]any {
 			flat[path] = v
 		}
 	}
-	for _, n := range nodes {
-		sample, err := n.Sample(s.ctx)
-		s.must(err)
-		text, err := json.Marshal(sample)
-		s.must(err)
-		var tree any
-		s.must(json.Unmarshal(text, &tree))
-		walk(n.Name, tree)
-	}
+	text, err := json.Marshal(sample)
+	s.must(err)
+	var tree any
+	s.must(json.Unmarshal(text, &tree))
+	walk("", tree)
 	return flat
 }
 
@@ -315,7 +332,8 @@ func (s *site) books() {
 			continue
 		}
 		if _, err := n.Account(s.ctx, s.base[n]); err != nil {
-			s.t.Errorf("accounts: %v", err)
+			s.t.Errorf("accounts: %v\nwhat counted since they were opened:", err)
+			s.counted(map[*lab.Node]lab.Sample{n: s.base[n]})
 		}
 	}
 }
