@@ -16,6 +16,7 @@ import (
 	"picot.dev/picot/k8s/client"
 	"picot.dev/picot/k8s/elected"
 	"picot.dev/picot/k8s/lease"
+	"picot.dev/picot/learning/reclaim"
 )
 
 // candidate is an agent that stands for election and judges while elected.
@@ -45,7 +46,8 @@ func stand(t *testing.T, s *apitest.Server, node string, leaders *atomic.Int32, 
 				t.Error("two agents are elected")
 			}
 			names.Store(node, true)
-			_ = elected.Run(term, elected.Options{Client: cl, Rate: 1000})
+			_ = elected.Run(term, elected.Options{Client: cl, Rate: 1000,
+				Nodes: &elected.NodeOptions{Config: rc, Namespace: "picot-nodes", Self: node, Times: reclaim.Options{Stale: stale}}})
 			names.Delete(node)
 			leaders.Add(-1)
 		})

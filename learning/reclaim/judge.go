@@ -156,26 +156,27 @@ func (j *Judge) Forget(name string) { delete(j.nodes, name) }
 //
 // Of a node without a Node object and without a sign of life all bindings go,
 // whatever becomes of the others. One that never had a Lease is none of picot's
-// agents, and nothing is known of its life. Of those with one, no more are
-// found dead while too many are stale, and nothing of theirs goes for that
-// reason: many stale Leases at once are an outage of the API, not of the nodes.
+// agents, and nothing is known of its life. Of those with one, no more are found
+// dead while too many are silent, and nothing of theirs goes for that reason: that
+// is an outage of the API, not of the nodes. Half the time to be stale counts as
+// silent here, for they do not all become stale at one moment.
 func (j *Judge) Verdicts(mono int64) []Verdict {
 	if j.whole < 0 {
 		return nil
 	}
 	all := make([]*judged, 0, len(j.nodes))
-	exist, stale := 0, 0
+	exist, late := 0, 0
 	for _, n := range j.nodes {
 		all = append(all, n)
 		if n.Exists && n.Lease != "" { // others never showed life that could end
 			exist++
-			if j.silence(n, mono) > j.opt.Stale {
-				stale++
+			if j.silence(n, mono) > j.opt.Stale/2 {
+				late++
 			}
 		}
 	}
 	slices.SortFunc(all, func(a, b *judged) int { return cmp.Compare(a.Name, b.Name) })
-	outage := stale > max(j.opt.AtLeast, int(j.opt.MostOf*float64(exist)))
+	outage := late > max(j.opt.AtLeast, int(j.opt.MostOf*float64(exist)))
 	out := make([]Verdict, len(all))
 	for i, n := range all {
 		out[i] = j.judge(n, outage, mono)
@@ -189,6 +190,9 @@ func (j *Judge) silence(n *judged, mono int64) time.Duration {
 
 func (j *Judge) judge(n *judged, outage bool, mono int64) Verdict {
 	v := Verdict{Node: n.Name, Why: "its Lease is renewed"}
+	if n.dead {
+		v.Why = "its Lease was stale, and is not renewed since"
+	}
 	silence := j.silence(n, mono)
 	switch {
 	case !n.Exists && n.Lease == "":

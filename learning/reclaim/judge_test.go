@@ -171,6 +171,24 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// Many fall silent, each at its own moment: the first is not found dead before the
+// others show what it is.
+func TestOutageDoesNotBeginAllAtOnce(t *testing.T) {
+	w := newWard(t, 10)
+	for i := range 5 {
+		w.silent[fmt.Sprintf("n%02d", i)] = true
+		if i%2 == 1 {
+			w.pass(10 * time.Second) // two at a time
+		}
+	}
+	for range 60 {
+		w.pass(10 * time.Second)
+		for i := range 5 {
+			w.want(fmt.Sprintf("n%02d", i), true, Nothing)
+		}
+	}
+}
+
 // A node without a Lease, such as a router that is no agent's, is never dead, and
 // does not count among the silent.
 func TestNodesWithoutLeases(t *testing.T) {
