@@ -138,10 +138,14 @@ func (s *shard) filled(k *sock, n int) {
 // filling members up to their shares.
 func (s *shard) spare() int { return len(s.free) - s.lacking }
 
-// fillable is how many frames may go into k's fill ring.
+// fillable is how many frames may go into k's fill ring: up to its share, and
+// more once it carries much, for an idle ring would keep them from others.
 func (s *shard) fillable(k *sock) int {
-	more := min(s.spare()-s.share*(s.seats-len(s.members)), s.growth()-s.grown)
-	return min(k.depth-k.inFill, s.lack(k)+max(0, more), len(s.free))
+	more := 0
+	if k.received >= hotFrames {
+		more = max(0, min(s.spare()-s.share*(s.seats-len(s.members)), s.growth()-s.grown))
+	}
+	return min(k.depth-k.inFill, s.lack(k)+more, len(s.free))
 }
 
 // take gives a frame for sending; false if only reserved ones are left.
