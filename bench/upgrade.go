@@ -8,8 +8,6 @@ import (
 	"regexp"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"picot.dev/picot/bench/gen"
 	"picot.dev/picot/internal/control"
 )
@@ -172,25 +170,29 @@ func (st *stream) close() error {
 	return err
 }
 
-// pour sends at a rate, all ports together, until ctx ends. Steady like a wire:
-// if the source itself was held up, what it is behind is not made up for by a
-// burst, but missing from the rate.
+// pour sends at a rate, all ports together, until ctx ends. Steady like a wire: a
+// few frames every 40 us, looking at the clock in between. If the source itself
+// was held up, what it is behind is not made up for by a burst, but missing from
+// the rate.
 func (st *stream) pour(ctx context.Context, rate int) (r gen.Result, err error) {
-	const tick = time.Millisecond
+	const tick = 40 * time.Microsecond
 	each := float64(rate) * tick.Seconds() / float64(len(st.sources))
 	start := time.Now()
 	last := start
 	due := 0.0
-	for ; ctx.Err() == nil; nap(time.Until(last.Add(tick))) {
+	for ctx.Err() == nil {
 		now := time.Now()
-		due = min(due+each*float64(now.Sub(last))/float64(tick), 2*each)
+		if now.Sub(last) < tick {
+			continue
+		}
+		due = min(due+each*float64(now.Sub(last))/float64(tick), 8*each+1)
 		last = now
 		n := uint64(due)
 		due -= float64(n)
+		if n == 0 {
+			continue
+		}
 		for _, s := range st.sources {
-			if n == 0 {
-				break
-			}
 			sent, err := s.Run(ctx, gen.Load{Count: n})
 			r.Frames += sent.Frames
 			if err != nil {
@@ -200,15 +202,6 @@ func (st *stream) pour(ctx context.Context, rate int) (r gen.Result, err error) 
 	}
 	r.Elapsed = time.Since(start)
 	return r, nil
-}
-
-// nap sleeps in the kernel, with this very thread: the runtime's timers need
-// several threads to have their turn.
-func nap(d time.Duration) {
-	if d > 0 {
-		t := unix.NsecToTimespec(d.Nanoseconds())
-		_ = unix.Nanosleep(&t, nil) // an earlier end is as good
-	}
 }
 
 // passage is what became of the frames of one time.

@@ -13,6 +13,9 @@ import (
 	"picot.dev/picot/internal/status"
 )
 
+// pausePattern finds how long nobody forwarded in the log of one who took over.
+var pausePattern = regexp.MustCompile(`msg="took over".* pause=(\S+)`)
+
 // TestTakeoverLosesNothing: under a stream of pings a second agent takes the
 // first one's place, again and again; not one ping is lost and the sockets'
 // own loss counters stay 0.
@@ -53,7 +56,7 @@ func TestTakeoverLosesNothing(t *testing.T) {
 		})
 		must(t, err)
 	}
-	pauses := regexp.MustCompile(`msg="took over".*pause=(\S+)`).FindAllStringSubmatch(d.n1.Log(), -1)
+	pauses := pausePattern.FindAllStringSubmatch(d.n1.Log(), -1)
 	if len(pauses) != 5 {
 		t.Errorf("%d takeovers in the log of node1", len(pauses))
 	}
