@@ -87,3 +87,29 @@ func TestDeletedByOthers(t *testing.T) {
 		})
 	}
 }
+
+// TestLimitCountsWritesUnderWay: claims that were given up because their writes
+// take long still count, for the writes may come true.
+func TestLimitCountsWritesUnderWay(t *testing.T) {
+	c, _, now := elsewhere(t)
+	wrote := map[Key]Write{}
+	for i := range 2000 {
+		now.Mono += second / 10 // longer than the re-report in all
+		c.Tick(now)
+		c.Observe(Observation{Time: now.Mono, Port: 1<<16 | 1, MAC: macN(100 + i), Class: arpnd.Strong}, now)
+		for _, w := range c.Take().Writes {
+			wrote[w.Key] = w
+		}
+	}
+	if len(wrote) != 256 {
+		t.Errorf("%d creates under way, the limit is 256", len(wrote))
+	}
+	for k, w := range wrote {
+		c.Done(k, w.Seq, Result{Outcome: Failed}, now)
+	}
+	now.Mono += second
+	c.Observe(Observation{Time: now.Mono, Port: 1<<16 | 1, MAC: macN(5000), Class: arpnd.Strong}, now)
+	if w := c.Take().Writes; len(w) == 0 {
+		t.Error("failed creates count for ever")
+	}
+}

@@ -262,6 +262,11 @@ func (c *Core) recharge(e *entry) {
 	switch {
 	case e.want.class != arpnd.None:
 		id, mac = e.want.port, e.want.mac
+	case e.flight.Seq != 0 && (e.flight.Op == OpCreate || e.flight.Op == OpTakeOver) && !e.flight.New.Static:
+		// The claim was given up, but its write may still come true.
+		if p := c.portOf[e.flight.New.Endpoint.EndpointKey]; p != nil {
+			id, mac = p.ID, e.flight.New.MAC
+		}
 	case e.have && !e.b.Static && e.b.Node == c.node:
 		if p := c.portOf[e.b.Endpoint.EndpointKey]; p != nil {
 			id, mac = p.ID, e.b.MAC

@@ -40,6 +40,7 @@ type kube struct {
 	events  *events.Recorder
 	learned *learned.Learned
 	learner *learner
+	said    said
 	book    *book
 	writes  *writes
 	log     *slog.Logger
@@ -62,7 +63,7 @@ func newKube(c *Config) (*kube, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	k := &kube{api: api, book: newBook(), writes: newWrites(), log: c.Log, mayWrite: make(chan struct{})}
+	k := &kube{api: api, book: newBook(), said: said{}, writes: newWrites(), log: c.Log, mayWrite: make(chan struct{})}
 	if k.elector, err = lease.New(lease.Options{
 		Config: config, Namespace: electionNamespace, Name: electionLease, Identity: c.NodeName, Times: c.Leases.election(), Log: c.Log,
 	}); err != nil {

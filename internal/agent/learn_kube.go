@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"picot.dev/picot/internal/desired"
 	"picot.dev/picot/internal/packet"
@@ -34,8 +37,29 @@ func (k *kube) Write(w learning.Write) {
 func (k *kube) Event(e learning.Event) {
 	reason, warning, text := eventText(e)
 	ref := desired.EndpointRef{EndpointKey: desired.EndpointKey(e.Endpoint.EndpointKey), UID: e.Endpoint.UID}
-	k.log.Info("learning: "+text, "endpoint", ref.String(), "reason", reason)
+	// Moves are counted and kept for picot show moves; a log would drown in them.
+	level := slog.LevelDebug
+	if warning && k.said.once(e.Kind) {
+		level = slog.LevelWarn
+	}
+	k.log.Log(context.Background(), level, "learning: "+text, "endpoint", ref.String(), "reason", reason)
 	k.events.Endpoint(ref, warning, reason, "%s", text)
+}
+
+// sayEvery is how often the log tells of one kind of event.
+const sayEvery = 10 * time.Second
+
+// said is when the log last told of a kind of event. The learner's goroutine's.
+type said map[learning.EventKind]time.Time
+
+// once reports whether it is time to tell of a kind again.
+func (s said) once(kind learning.EventKind) bool {
+	now := time.Now()
+	if last, ok := s[kind]; ok && now.Sub(last) < sayEvery {
+		return false
+	}
+	s[kind] = now
+	return true
 }
 
 func eventText(e learning.Event) (reason string, warning bool, text string) {
