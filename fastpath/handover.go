@@ -28,6 +28,10 @@ type Handover struct {
 	Config  Config
 	Sockets []HandoverSocket
 	InUse   []int32 // queues in use, by uplink
+	// Cells is how many counters a port has, and Counted what they count: another
+	// version, which counts other things, begins anew.
+	Cells   int
+	Counted string
 }
 
 // HandoverSocket is one socket of a Handover: what of it stays the same.
@@ -50,7 +54,7 @@ func (c Config) Geometry() string {
 // Offer lists the sockets and their descriptors, which stay the Engine's. It
 // holds until a socket is added or removed.
 func (e *Engine) Offer() (h *Handover, fds []int) {
-	h = &Handover{Config: e.config}
+	h = &Handover{Config: e.config, Cells: numCells, Counted: counted()}
 	for i := range e.inUse {
 		h.InUse = append(h.InUse, e.inUse[i].Load())
 	}

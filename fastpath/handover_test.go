@@ -126,6 +126,10 @@ func TestHandoverCarriesEveryFrameOn(t *testing.T) {
 				t.Errorf("%d workers: %d frames in this order: %v", workers, all, ports)
 			}
 		}
+		// What was counted before goes on; the long frame is one more.
+		if c := e.Counters(r.portA.Index()); c.RX != uint64(2*all+1) || c.Unaccounted() != 0 {
+			t.Errorf("%d workers: %d frames received, %d unaccounted for, want %d and 0", workers, c.RX, c.Unaccounted(), 2*all+1)
+		}
 		if c := e.Audit(); c.Batch != 0 {
 			t.Errorf("%d workers: the half frame: %+v", workers, c)
 		}
@@ -149,7 +153,7 @@ func FuzzState(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer e.Stop()
-		h := &Handover{Config: e.config}
+		h := &Handover{Config: e.config, Cells: numCells, Counted: counted()}
 		for i := range 2 {
 			s := HandoverSocket{Slot: i, Port: i + 1, Uplink: -1}
 			if !e.fits(&s) {

@@ -3,6 +3,7 @@ package fastpath
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"picot.dev/picot/xsk"
 )
@@ -10,7 +11,8 @@ import (
 // What Freeze writes and Adopt reads, all little-endian: a place for each frame
 // (4 bytes), then for each socket in the Handover's order its state (1), the
 // number of parts of a frame that has not come whole (1), descriptors received
-// and sent (8 each), and those parts (16 each). The rings tell the rest.
+// and sent (8 each), its port's counters (8 each) and those parts (16 each). The
+// rings tell the rest.
 
 const (
 	stateFixed = 18
@@ -23,7 +25,7 @@ const (
 // StateLen is the size of what Freeze writes, at most.
 func (h *Handover) StateLen() (int, error) {
 	o, err := h.Config.MemoryOptions()
-	return 4*o.Shards*o.ChunksPerShard + len(h.Sockets)*(stateFixed+partsMost*statePart), err
+	return 4*o.Shards*o.ChunksPerShard + len(h.Sockets)*(stateFixed+8*h.Cells+partsMost*statePart), err
 }
 
 // writeState writes where everything is, with all workers paused.
@@ -45,6 +47,14 @@ func (e *Engine) writeState(b []byte) {
 		binary.LittleEndian.PutUint64(b[2:], k.received)
 		binary.LittleEndian.PutUint64(b[10:], k.sent)
 		b = b[stateFixed:]
+		for i := range numCells {
+			sum := uint64(0)
+			for _, w := range e.workers {
+				sum += w.rows[k.port][i].Load()
+			}
+			binary.LittleEndian.PutUint64(b[8*i:], sum)
+		}
+		b = b[8*numCells:]
 		for _, d := range parts {
 			binary.LittleEndian.PutUint64(b, uint64(d.Addr))
 			binary.LittleEndian.PutUint32(b[8:], d.Len)
@@ -58,11 +68,12 @@ func (e *Engine) writeState(b []byte) {
 // believed that could take an index out of a table.
 func (e *Engine) readState(h *Handover, b []byte) error {
 	want, err := h.StateLen()
-	if err != nil || len(b) < want || len(h.Sockets) != e.sockets() {
+	if err != nil || h.Cells < 0 || len(b) < want || len(h.Sockets) != e.sockets() {
 		return fmt.Errorf("%w: state of %d bytes for %d sockets; %d sockets here: %w", ErrHandover, len(b), len(h.Sockets), e.sockets(), err)
 	}
 	places, b := b[:4*len(e.places)], b[4*len(e.places):]
 	partial := map[xsk.Addr]bool{}
+	same := h.Cells == numCells && h.Counted == counted()
 	for _, s := range e.slots {
 		if s == nil {
 			continue
@@ -75,6 +86,11 @@ func (e *Engine) readState(h *Handover, b []byte) error {
 		k.state = SocketState(b[0] & 3)
 		k.received, k.sent = binary.LittleEndian.Uint64(b[2:]), binary.LittleEndian.Uint64(b[10:])
 		b = b[stateFixed:]
+		for i := 0; same && i < numCells; i++ {
+			// The sockets of a port have the same. It is the sum that counts.
+			e.workers[0].rows[k.port][i].Store(binary.LittleEndian.Uint64(b[8*i:]))
+		}
+		b = b[8*h.Cells:]
 		for range n {
 			d := xsk.Desc{
 				Addr: xsk.Addr(binary.LittleEndian.Uint64(b)), Len: binary.LittleEndian.Uint32(b[8:]), Options: binary.LittleEndian.Uint32(b[12:]),
@@ -95,6 +111,15 @@ func (e *Engine) readState(h *Handover, b []byte) error {
 		}
 	}
 	return nil
+}
+
+// counted names what a port's counters count, in their order.
+func counted() string {
+	var b strings.Builder
+	for r := range NumReasons {
+		b.WriteString(r.String() + " ")
+	}
+	return b.String()
 }
 
 func (e *Engine) sockets() (n int) {
