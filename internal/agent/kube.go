@@ -89,6 +89,7 @@ func newKube(c *Config) (*kube, error) {
 	k.planner = static.New(static.Options{
 		Source: k.source, Node: c.NodeName, Port: k.book.port, Closed: k.book.closed,
 		Enqueue: func(key source.Key) { k.writer.Enqueue(key, writer.Static) },
+		Touch:   func(key source.Key) { k.writer.Touch(key) },
 		Refused: k.refused,
 	})
 	if k.learner, err = newLearner(c, k); err != nil {

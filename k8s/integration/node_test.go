@@ -18,6 +18,7 @@ import (
 	"picot.dev/picot/k8s/apitest"
 	"picot.dev/picot/k8s/client"
 	"picot.dev/picot/k8s/events"
+	"picot.dev/picot/k8s/learned"
 	"picot.dev/picot/k8s/source"
 	"picot.dev/picot/k8s/static"
 	"picot.dev/picot/k8s/writer"
@@ -31,6 +32,7 @@ type node struct {
 	planner *static.Planner
 	writer  *writer.Writer[source.Key]
 	events  *events.Recorder
+	learned *learned.Learned
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -46,7 +48,9 @@ type node struct {
 type config struct {
 	linger time.Duration
 	log    *slog.Logger
-	rival  *rival // is quicker than the node's writer
+	rival  *rival       // is quicker than the node's writer
+	core   learned.Core // nil: nothing is learned
+	rate   float64      // writes a second, and at once; 2000
 }
 
 // startNode runs a node with the token of its agent.
@@ -71,12 +75,14 @@ func newNode(t *testing.T, rc *rest.Config, name string, c config) *node {
 	must(t, err)
 	n := &node{name: name, state: desired.NewState(), writes: map[string]int{}, refused: map[desired.Ref][]desired.Problem{}}
 	n.source, err = source.New(source.Options{Client: cl, Node: name, Linger: c.linger, Log: c.log,
-		Changed: func(k source.Key) { n.planner.Changed(k) }})
+		Changed: func(k source.Key) { n.planner.Changed(k) },
+		Stored:  func(k source.Key, b source.Binding, gone bool) { n.learned.Stored(k, b, gone) }})
 	must(t, err)
 	n.events, err = events.New(events.Options{Config: rc, Node: name, Log: c.log})
 	must(t, err)
 	n.planner = static.New(static.Options{Source: n.source, Node: name,
 		Enqueue: func(k source.Key) { n.writer.Enqueue(k, writer.Static) },
+		Touch:   func(k source.Key) { n.writer.Touch(k) },
 		Refused: func(ref desired.Ref, list []desired.Problem) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -90,7 +96,16 @@ func newNode(t *testing.T, rc *rest.Config, name string, c config) *node {
 	if c.rival != nil {
 		c.rival.Client, api = cl, c.rival
 	}
-	n.writer, err = writer.New[source.Key](n.planner, writer.Options{API: api, Rate: 2000, Burst: 2000, BackoffMax: 2 * time.Second, Log: c.log,
+	if c.core == nil {
+		c.core = deaf{}
+	}
+	if c.rate == 0 {
+		c.rate = 2000
+	}
+	n.learned, err = learned.New(learned.Options{API: cl, Source: n.source, Core: c.core,
+		Enqueue: func(k source.Key, class writer.Class) bool { return n.writer.Enqueue(k, class) }})
+	must(t, err)
+	n.writer, err = writer.New(learned.Decider{n.planner, n.learned}, writer.Options{API: api, Rate: c.rate, Burst: int(c.rate), BackoffMax: 2 * time.Second, Log: c.log,
 		Observe: func(resource string, v writer.Verb, reason string) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -105,6 +120,13 @@ func newNode(t *testing.T, rc *rest.Config, name string, c config) *node {
 	n.done.Go(func() { n.loop(ctx) })
 	return n
 }
+
+// deaf is the core of a node that learns nothing.
+type deaf struct{}
+
+func (deaf) Set(source.Key, learned.Binding)         {}
+func (deaf) Gone(source.Key, string)                 {}
+func (deaf) Done(source.Key, uint64, learned.Result) {}
 
 // loop is what the agent's loop does with the source.
 func (n *node) loop(ctx context.Context) {

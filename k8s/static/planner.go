@@ -20,6 +20,9 @@ type Options struct {
 	Node   string
 	// Enqueue asks for a decision on a key: the writer's, of the static class.
 	Enqueue func(source.Key)
+	// Touch tells of a change of a binding that is no business of static ones, but
+	// that a write of the key may be waiting for. Nil: Enqueue.
+	Touch func(source.Key)
 	// Port returns the name of an endpoint's port, "" with why while there is
 	// none, and settled=false while the agent has not got to it yet. Nil: every
 	// endpoint is ready without a port.
@@ -42,6 +45,9 @@ type Planner struct {
 func New(o Options) *Planner {
 	if o.Port == nil {
 		o.Port = func(desired.EndpointKey) (string, string, bool) { return "", "", true }
+	}
+	if o.Touch == nil {
+		o.Touch = o.Enqueue
 	}
 	if o.Closed == nil {
 		o.Closed = func(desired.EndpointKey) bool { return true }
@@ -69,8 +75,13 @@ func (p *Planner) Changed(k source.Key) {
 			}
 		}
 	default:
-		p.o.Enqueue(k)
-		for _, e := range p.o.Source.Concerned(k) {
+		concerned := p.o.Source.Concerned(k)
+		if r, stored := p.row(k); len(concerned) > 0 || stored && p.ours(&r.owner) {
+			p.o.Enqueue(k)
+		} else {
+			p.o.Touch(k) // learned, or gone: it must not pass others of its kind by
+		}
+		for _, e := range concerned {
 			p.o.Enqueue(e)
 		}
 	}

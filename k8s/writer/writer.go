@@ -137,6 +137,16 @@ func (w *Writer[K]) Enqueue(k K, c Class) bool {
 	return true
 }
 
+// Touch tells that the cache changed what it holds of k: a key that waits for
+// that is decided anew, in its own class. A key at rest stays so.
+func (w *Writer[K]) Touch(k K) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.keys[k]; e != nil {
+		w.makeReady(k, e)
+	}
+}
+
 // Len returns the number of keys of a class that are not at rest for good:
 // queued, in flight, waiting for the cache or backing off.
 func (w *Writer[K]) Len(c Class) int {
