@@ -225,12 +225,6 @@ func (l *lines) String() string {
 	return string(l.buf)
 }
 
-func (l *lines) reset() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.buf = nil
-}
-
 func (l *lines) count(s string) int { return strings.Count(l.String(), s) }
 
 func (l *lines) tail() string {
