@@ -257,6 +257,9 @@ func (p *ports) notes() map[desired.EndpointKey]portNote {
 			continue
 		}
 		n := portNote{why: "no interface is named: the CNI plugin has not set one yet"}
+		if _, there := p.links[e.Interface]; there && p.attached[e.Interface] == nil && p.retry[e.Interface] == nil {
+			continue // its turn has not come yet: nothing to say
+		}
 		if e.Interface != "" {
 			n.why = "device " + e.Interface + " is not there"
 		}
