@@ -25,7 +25,7 @@ func agentCommand() *cobra.Command {
 
 At its end the XDP programs stay attached with empty slots: the workload ports
 are closed until an agent comes back. "picot cleanup" removes everything.`,
-		Args: cobra.NoArgs,
+		Args: agentTakesNone,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var l slog.Level
 			err := l.UnmarshalText([]byte(level))
@@ -77,4 +77,15 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 	f.Lookup("takeover").NoOptDefVal = string(agent.TakeoverAlways)
 	f.StringVar(&level, "log-level", level, "debug, info, warn or error")
 	return cmd
+}
+
+// agentTakesNone refuses arguments; one after --takeover was meant as its value.
+func agentTakesNone(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.Flags().Changed("takeover"):
+		return fmt.Errorf("%q is no argument of picot agent: write --takeover=auto, --takeover=always or --takeover=never, with the =; a bare --takeover means always", args[0])
+	}
+	return fmt.Errorf("%q: picot agent takes flags only, see picot agent --help", args[0])
 }

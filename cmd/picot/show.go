@@ -37,6 +37,12 @@ func showCommand() *cobra.Command {
 	var runDir, output string
 	cmd := &cobra.Command{Use: "show", Short: "Ask the running agent", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.PersistentFlags().StringVar(&runDir, "run-dir", "/run/picot", "the agent's --run-dir")
+	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains([]string{"table", "json", "yaml"}, output) {
+			return fmt.Errorf("--output %q: give table, json or yaml", output)
+		}
+		return nil
+	}
 	cmd.PersistentFlags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
 	for _, v := range views {
 		cmd.AddCommand(&cobra.Command{
@@ -56,11 +62,9 @@ func showCommand() *cobra.Command {
 					}
 					_, err = cmd.OutOrStdout().Write(body)
 					return err
-				case "table":
-					w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
-					return errors.Join(v.print(w, body), w.Flush())
 				}
-				return fmt.Errorf("--output %q: give table, json or yaml", output)
+				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 2, ' ', 0)
+				return errors.Join(v.print(w, body), w.Flush())
 			},
 		})
 	}

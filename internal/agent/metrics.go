@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sys/unix"
 
@@ -156,8 +157,10 @@ func (a *Agent) serveMetrics(ctx context.Context) (stop func(), err error) {
 		return nil, err
 	}
 	r := prometheus.NewRegistry()
-	if err := r.Register(newMetrics(a)); err != nil {
-		return nil, errors.Join(err, l.Close())
+	for _, c := range []prometheus.Collector{newMetrics(a), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+		if err := r.Register(c); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))

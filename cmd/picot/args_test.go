@@ -1,0 +1,29 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestWrongArguments holds that what is wrong on the command line is said as
+// such, before any agent is asked or started.
+func TestWrongArguments(t *testing.T) {
+	for _, c := range []struct{ line, say string }{
+		{"agent --takeover maybe", "--takeover=auto"},
+		{"agent --takeover=maybe --node-name n --uplink u --manifests /nonexistent", "give auto, always or never"},
+		{"agent start", "takes flags only"},
+		{"show fdb -o bogus --run-dir /nonexistent", "give table, json or yaml"},
+		{"show fdb -o json --run-dir /nonexistent", "no agent answers"},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			cmd := root()
+			cmd.SetArgs(strings.Fields(c.line))
+			cmd.SetOut(&bytes.Buffer{})
+			cmd.SetErr(&bytes.Buffer{})
+			if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), c.say) {
+				t.Errorf("said %v, want %q", err, c.say)
+			}
+		})
+	}
+}
