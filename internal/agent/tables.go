@@ -20,8 +20,8 @@ type tables struct {
 	ids   map[string]table.NetworkID // the ID each network is programmed under
 	ports map[desired.EndpointKey]table.Port
 	hops  map[string]reach
-	// bound lists the FDB keys of each endpoint, so that a port that comes or
-	// goes touches only its own.
+	// bound lists the FDB keys of each endpoint of this node, so that a port that
+	// comes or goes touches only its own.
 	bound map[desired.EndpointKey]map[desired.FDBKey]bool
 
 	learns   bool // networks that say so have their ports observed
@@ -183,10 +183,12 @@ func (t *tables) setReach(name string, r reach) {
 }
 
 func (t *tables) setFDB(e desired.FDBEntry) {
-	if t.bound[e.Endpoint.EndpointKey] == nil {
-		t.bound[e.Endpoint.EndpointKey] = map[desired.FDBKey]bool{}
+	if e.Node == t.self {
+		if t.bound[e.Endpoint.EndpointKey] == nil {
+			t.bound[e.Endpoint.EndpointKey] = map[desired.FDBKey]bool{}
+		}
+		t.bound[e.Endpoint.EndpointKey][e.FDBKey] = true
 	}
-	t.bound[e.Endpoint.EndpointKey][e.FDBKey] = true
 	id, ok := t.ids[e.Network]
 	if !ok {
 		return
