@@ -50,4 +50,4 @@ clean:
 # server takes about 5 GB.
 .PHONY: bench-k8s
 bench-k8s: deps
-	PICOT_SCALE=100000 PICOT_WATCHES=4000 $(GO) test ./k8s/integration -run TestScale -v -timeout 90m
+	PICOT_SCALE=100000 PICOT_WATCHES=4000 $(GO) test ./test/e2ek8s -run TestScale -v -timeout 30m

@@ -78,3 +78,8 @@ func server(t *testing.T, args ...string) *apitest.Server {
 	t.Helper()
 	return apitest.Start(t, apitest.Options{Args: args})
 }
+
+// label is the metadata of a binding.
+func label(name, net string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.NetworkLabel: net}}
+}

@@ -205,10 +205,14 @@ func (c *cluster) fill(entries int) {
 // open opens watches of other networks, as other nodes would.
 func (c *cluster) open(watches int) {
 	c.t.Helper()
+	at := client.Resource{Name: v1alpha1.ResourceFDBEntries}
+	// From now on: a watch from nowhere begins with a look at every object.
+	var now v1alpha1.FDBEntryList
+	must(c.t, c.api.List(within(c.t, time.Minute), at, metav1.ListOptions{Limit: 1}, &now))
 	began := time.Now()
 	for i := range watches {
-		w, err := c.api.Watch(context.Background(), client.Resource{Name: v1alpha1.ResourceFDBEntries},
-			metav1.ListOptions{LabelSelector: fmt.Sprintf("%s in (other-%d)", v1alpha1.NetworkLabel, i), AllowWatchBookmarks: true})
+		w, err := c.api.Watch(context.Background(), at,
+			metav1.ListOptions{ResourceVersion: now.ResourceVersion, LabelSelector: fmt.Sprintf("%s in (other-%d)", v1alpha1.NetworkLabel, i), AllowWatchBookmarks: true})
 		must(c.t, err)
 		c.t.Cleanup(w.Stop)
 	}
