@@ -62,6 +62,7 @@ type Agent struct {
 	links    chan []linkmon.Event
 	desired  chan update
 	routes   chan struct{}
+	taken    chan string // devices a pin of which went
 	requests chan request
 	failed   chan error // what ends the agent
 }
@@ -219,7 +220,7 @@ func assembleOn(base platform, c Config, queues []int, key packet.HashKey) (*Age
 		tables:   newTables(c.NodeName, c.Function, key),
 		incoming: desired.NewState(), checkpoint: newCheckpoint(&c),
 		links: make(chan []linkmon.Event, 16), desired: make(chan update, 16),
-		routes: make(chan struct{}, 1), requests: make(chan request), failed: make(chan error, 4),
+		routes: make(chan struct{}, 1), taken: make(chan string, 16), requests: make(chan request), failed: make(chan error, 4),
 	}
 	programs := xdp.NewCache()
 	go func() { _ = programs.Warm() }() // if it cannot, the first attach says so

@@ -49,6 +49,8 @@ func (a *Agent) loop(ctx context.Context) error {
 		case <-a.routes:
 			a.nodes.dirty = true
 			a.nodes.driver.Resync()
+		case device := <-a.taken:
+			a.onTaken(device)
 		case e := <-a.engine.Events():
 			a.onSocket(e)
 		case r := <-a.engine.PathMTUs():

@@ -25,7 +25,8 @@ func (a *Agent) watch(ctx context.Context) (wait func(), err error) {
 	if err != nil {
 		return func() {}, fmt.Errorf("link monitor: %w", err)
 	}
-	ended := make(chan struct{}, 3)
+	const sources = 4
+	ended := make(chan struct{}, sources)
 	source := func(name string, run func() error) {
 		go func() {
 			defer func() { ended <- struct{}{} }()
@@ -51,9 +52,22 @@ func (a *Agent) watch(ctx context.Context) (wait func(), err error) {
 			}
 		}
 	})
+	source("pin watch", func() error {
+		for {
+			err := watchPins(ctx, a.config.pinDir(), a.taken)
+			if ctx.Err() != nil {
+				return nil
+			}
+			a.log.Warn("pin watch restarts: until then pins are looked at by refreshes only", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(a.config.Refresh):
+			}
+		}
+	})
 	source("desired state", func() error { return a.follow(ctx) })
 	return func() {
-		for range 3 {
+		for range sources {
 			<-ended
 		}
 	}, nil

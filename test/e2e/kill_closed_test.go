@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"picot.dev/picot/internal/lab"
 	"picot.dev/picot/internal/testnet"
 	"picot.dev/picot/xsk/xdp"
@@ -141,8 +143,9 @@ func TestDeadAgentIsClosed(t *testing.T) {
 // The control: without the pin the death of the process opens the port, and the
 // watches see it.
 func TestControlUnpinnedDeadAgentLeaks(t *testing.T) {
-	s := newSite(t, lab.NodeOptions{Args: []string{"--refresh", "1h"}}) // else it would be mended
+	s := newSite(t)
 	s.reachAll()
+	s.must(unix.Kill(s.n1.PID(), unix.SIGSTOP)) // else it would be mended
 	s.must(os.Remove(filepath.Join(s.pinDir(s.n1), s.a1.Device, "link")))
 	s.must(s.n1.Kill())
 	w := watchNetns(t, "node1's stack", s.n1.Netns(), dead)

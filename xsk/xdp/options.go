@@ -118,4 +118,7 @@ func pinDirName(name string) (string, error) {
 	return dir, nil
 }
 
+// PinName is the name of the pin whose directory in PinDir is called dir.
+func PinName(dir string) string { return pinUnescape.Replace(dir) }
+
 var errNameTooLong = errors.New("longer than 255 bytes")

@@ -157,7 +157,7 @@ func List(pinDir string) ([]Pin, error) {
 			errs = append(errs, err)
 			continue
 		}
-		pin.Name = pinUnescape.Replace(e.Name())
+		pin.Name = PinName(e.Name())
 		pins = append(pins, pin)
 	}
 	return pins, errors.Join(errs...)
