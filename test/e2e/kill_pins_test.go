@@ -31,7 +31,9 @@ func TestRemovedPinIsMadeAgainAndDeathOpensNothing(t *testing.T) {
 			s.reachAll()
 			before := ids(s.pins(s.n1))
 			dir := filepath.Join(s.pinDir(s.n1), s.a1.Device)
-			s.must(os.RemoveAll(path(dir)))
+			// Moved first: it goes in one step, whatever is mended meanwhile.
+			taken := filepath.Join(s.BPFFS(), "taken")
+			s.must(errors.Join(os.Rename(path(dir), taken), os.RemoveAll(taken)))
 			testnet.Eventually(t, patience, "the pin is back", func() error {
 				_, err := os.Stat(filepath.Join(dir, "link"))
 				return err
