@@ -117,9 +117,10 @@ func testAccess(t *testing.T, s *apitest.Server) {
 		return patch(a, resource(net), net.Name, "status", `{"status":{"conditions":[]}}`)
 	})
 	wantErr(t, patch(a, resource(net), net.Name, "", `{"spec":{"mtu":1400}}`), "forbidden")
-	if err := a.Delete(ctx(), res, ofB.Name, "", ""); err == nil {
-		t.Error("the elected agent deletes others' bindings")
-	}
+	// It clears up after dead nodes: it may delete, and nothing else.
+	wantErr(t, patch(a, res, ofB.Name, "", `{"status":{"segment":2}}`), own)
+	wantErr(t, create(a, entry("02:00:00:00:00:a6", "static", "node-b")), own)
+	must(t, a.Delete(ctx(), res, ofB.Name, "", ""))
 }
 
 // hold writes a holder into the election's Lease with a node's token.
