@@ -151,13 +151,13 @@ func (s *site) ip(netns, args string) string {
 	return string(out)
 }
 
-// reach wants v4 and v6 echoes between two pods, both ways, in a while, and then
-// ten in a row without loss.
+// reach wants v4 and v6 echoes between two pods, both ways, ten in a row without
+// loss in a while, and from then on.
 func (s *site) reach(from, to *lab.Pod) {
 	s.t.Helper()
 	for _, a := range []string{to.IP4().String(), to.IP6().String()} {
 		testnet.Eventually(s.t, patience, from.Name+" reaches "+to.Name+" at "+a, func() error {
-			_, err := from.Run(s.ctx, "ping", "-q", "-c10", "-i0.01", "-W1", a)
+			_, err := lab.Echoes(s.ctx, from, 10, "-i", "0.01", "-w", "2", a)
 			return err
 		})
 		before := s.samples(from.Node, to.Node)
