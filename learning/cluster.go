@@ -72,8 +72,22 @@ func (c *Core) put(e *entry, b Binding) {
 	case wasOurs && !ours:
 		c.lost(e, old)
 	}
-	if !b.Static && b.Node != c.node && e.key.IsNeighbor() {
+	if !had || old.Node != b.Node || old.MAC != b.MAC {
+		e.since = c.now.Mono
 		c.followLate(e)
+		c.reconcileAddresses(e)
+	}
+}
+
+// reconcileAddresses looks at the addresses of a MAC that has just come here.
+func (c *Core) reconcileAddresses(f *entry) {
+	if f.key.IsNeighbor() || f.b.Node != c.node {
+		return
+	}
+	for _, ip := range sortedIPs(c.bound[f.key]) {
+		if e := c.entries[Neighbor(f.key.Network, ip)]; e != nil && e.b.Node != c.node {
+			c.reconcile(e)
+		}
 	}
 }
 

@@ -117,6 +117,7 @@ type entry struct {
 	have bool // b is what the cluster has
 	b    Binding
 
+	since  int64   // mono: when b came to name this node and MAC
 	landed Version // of our last stored write, while the cache may be behind it
 	dead   string  // UID of the life we deleted, while the cache may be behind
 

@@ -50,6 +50,7 @@ func (c *Core) decide(e *entry) (Op, Binding) {
 		}
 		return 0, Binding{}
 	}
+	c.followStray(e)
 	c.judgeWant(e)
 	if e.have && e.b.Node == c.node {
 		return c.decideOurs(e)

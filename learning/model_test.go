@@ -27,6 +27,7 @@ type truth struct {
 	moves       int
 	movesSince  int64
 	frozenUntil int64
+	since       int64 // when the node and MAC came to be these
 }
 
 type modelEndpoint struct {
@@ -45,6 +46,7 @@ type model struct {
 	nodes     []string
 	endpoints []*modelEndpoint // in the order they came
 	truth     map[Key]*truth
+	restarted map[string]int64 // when a node began to know anything
 }
 
 const modelNet = "red"
@@ -155,7 +157,27 @@ func (m *model) give(k Key, node, ep string, mac packet.MAC, router Router) {
 			t.frozenUntil = m.now + 540
 		}
 	}
+	t.since = m.now
+	if old := m.truth[k]; old != nil && old.node == node && old.mac == mac {
+		t.since = old.since
+	}
 	m.truth[k] = t
+}
+
+// adopt brings addresses to where their MAC has been for a re-report.
+func (m *model) adopt() {
+	for k, t := range m.truth {
+		if !k.IsNeighbor() || t.static || m.now < t.frozenUntil {
+			continue
+		}
+		f := m.truth[FDB(modelNet, t.mac)]
+		if f == nil || f.static || f.node == t.node || m.now < max(t.since, f.since, m.restarted[f.node])+30 {
+			continue
+		}
+		seen := max(f.seen, m.restarted[f.node])
+		m.give(k, f.node, f.ep, t.mac, t.router)
+		m.truth[k].seen = seen
+	}
 }
 
 func slowEUI64(mac packet.MAC) netip.Addr {
@@ -181,6 +203,7 @@ func (m *model) second() {
 			delete(m.truth, k)
 		}
 	}
+	m.adopt()
 }
 
 func (m *model) flush(node, ep string) {
@@ -265,7 +288,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), op: map[Key]bool{}}
 	names := []string{"A", "B", "C"}
 	w.sim = newSim(t, Options{}, names...)
-	w.m = &model{now: w.sim.mono / second, learning: true, maxMACs: 2, maxIPs: 2, nodes: names, truth: map[Key]*truth{}}
+	w.m = &model{now: w.sim.mono / second, learning: true, maxMACs: 2, maxIPs: 2, nodes: names, truth: map[Key]*truth{}, restarted: map[string]int64{}}
 	w.sim.setNetwork(w.network())
 	for i := range 4 {
 		mac := packet.MAC{2, 0, 0, 0, 0, byte(i + 1)}
@@ -340,6 +363,7 @@ func (w *walk) step() {
 		w.release(node)
 	case n < 96:
 		w.note("restart %s", node.name)
+		w.m.restarted[node.name] = w.m.now
 		for _, t := range w.m.truth {
 			if t.node == node.name {
 				t.seen = w.m.now
@@ -473,7 +497,7 @@ func (w *walk) compare() bool {
 		}
 		got := truth{
 			static: b.Static, node: b.Node, ep: b.Endpoint.Name, mac: b.MAC, segment: b.Segment, router: b.Router,
-			moves: b.Moves, movesSince: sinceStart(b.MovesSince), frozenUntil: sinceStart(b.FrozenUntil), seen: t.seen,
+			moves: b.Moves, movesSince: sinceStart(b.MovesSince), frozenUntil: sinceStart(b.FrozenUntil), seen: t.seen, since: t.since,
 		}
 		if got != *t {
 			bad("%v:\n got %+v\nwant %+v", k, got, *t)
@@ -546,6 +570,7 @@ func TestModel(t *testing.T) {
 		w := newWalk(t, uint64(seed))
 		for range 150 {
 			w.step()
+			w.m.adopt()
 			if !w.compare() {
 				for _, l := range w.log[max(0, len(w.log)-25):] {
 					t.Log(l)

@@ -111,14 +111,46 @@ func (c *Core) follow(k Key, p *port, ep *Endpoint, o *Observation) {
 // followLate is follow for a Neighbor that was somewhere else when its MAC came
 // here, which this node hears only now. The API server's versions tell the order.
 func (c *Core) followLate(e *entry) {
-	f := c.entries[FDB(e.key.Network, e.b.MAC)]
-	if f == nil || !f.have || f.b.Static || f.b.Node != c.node || !older(e.b.Version, f.b.Version) {
+	if f, p := c.stray(e); p != nil && e.thaw == 0 && older(e.b.Version, f.b.Version) {
+		c.adopt(e, f, p)
+	}
+}
+
+// followStray is follow for a Neighbor that stays somewhere else than its MAC,
+// which is here: the writes of both have crossed, or it was frozen. Whoever has
+// just written the one may be about to take the other, and gets the time to.
+func (c *Core) followStray(e *entry) {
+	f, p := c.stray(e)
+	if p == nil {
 		return
 	}
-	if p := c.portOf[f.b.Endpoint.EndpointKey]; p != nil && p.Up && e.want.class == arpnd.None {
-		c.setWant(e, want{class: arpnd.Strong, port: p.ID, at: c.now.Mono, mac: e.b.MAC, router: e.b.Router})
-		e.seen = max(e.seen, f.seen)
+	if at := max(e.thaw, max(e.since, f.since)+c.opt.ReReport.Nanoseconds()); c.now.Mono < at {
+		c.look(at)
+		return
 	}
+	c.adopt(e, f, p)
+}
+
+// stray returns the MAC of a Neighbor that another node manages, and its port,
+// if it was learned here.
+func (c *Core) stray(e *entry) (*entry, *port) {
+	if !e.key.IsNeighbor() || !e.have || e.b.Static || e.b.Node == c.node || e.want.class != arpnd.None {
+		return nil, nil
+	}
+	f := c.entries[FDB(e.key.Network, e.b.MAC)]
+	if f == nil || !f.have || f.b.Static || f.b.Node != c.node {
+		return nil, nil
+	}
+	if p := c.portOf[f.b.Endpoint.EndpointKey]; p != nil && p.Up {
+		return f, p
+	}
+	return nil, nil
+}
+
+// adopt has a Neighbor follow its MAC f to p.
+func (c *Core) adopt(e, f *entry, p *port) {
+	c.setWant(e, want{class: arpnd.Strong, port: p.ID, at: c.now.Mono, mac: e.b.MAC, router: e.b.Router})
+	e.seen = max(e.seen, f.seen)
 }
 
 // observeIP is the claim of an address by a station that is at this port.

@@ -3,6 +3,7 @@ package learning
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -29,8 +30,9 @@ type sim struct {
 	told    []Event
 	fail    func(*simNode, Write) Outcome // Stored: no failure
 	verbose bool
-	unknown bool // conflicts do not say what there is
-	skewed  bool // the clocks differ, frozenUntil means little
+	unknown bool         // conflicts do not say what there is
+	jitter  func() int64 // nil, or what a write's answer and each kind's news take longer
+	skewed  bool         // the clocks differ, frozenUntil means little
 }
 
 // host is a station that answers probes at a port.
@@ -55,8 +57,9 @@ type simNode struct {
 	nets    []Network
 	eps     map[string]Endpoint
 	up      map[string]bool
-	held    []Write // not answered yet
-	lag     int64   // until the API answers a write
+	latest  [2]int64 // of the news of FDB entries and Neighbors, which come in order each
+	held    []Write  // not answered yet
+	lag     int64    // until the API answers a write
 	sent    []int64
 }
 
@@ -279,7 +282,15 @@ func (s *sim) carryOut(n *simNode) bool {
 	for _, w := range out.Writes {
 		s.logf("%s writes %s %v %s/%s from %v", n.name, w.Op, w.Key, w.New.Node, w.New.Endpoint.Name, w.From)
 		s.ops[w.Op]++
-		n.held, n.sent = append(n.held, w), append(n.sent, s.mono+n.lag)
+		at := s.mono + n.lag
+		if s.jitter != nil {
+			at += s.jitter()
+		}
+		i := len(n.sent)
+		for i > 0 && n.sent[i-1] > at {
+			i--
+		}
+		n.held, n.sent = slices.Insert(n.held, i, w), slices.Insert(n.sent, i, at)
 	}
 	for _, a := range out.Asks {
 		at, ok := n.supp[a.Port].LastSeen(a.MAC.Uint64(), a.IP)
@@ -404,7 +415,20 @@ func ptr[T any](v T) *T { return &v }
 func (s *sim) notify(e simEvent) {
 	for _, n := range s.nodes {
 		e.at = s.mono + n.delay
-		n.queue = append(n.queue, e)
+		kind := 0
+		if e.key.IsNeighbor() {
+			kind = 1
+		}
+		if s.jitter != nil {
+			e.at += s.jitter()
+		}
+		e.at = max(e.at, n.latest[kind])
+		n.latest[kind] = e.at
+		i := len(n.queue)
+		for s.jitter != nil && i > 0 && n.queue[i-1].at > e.at {
+			i--
+		}
+		n.queue = slices.Insert(n.queue, i, e)
 	}
 }
 
