@@ -58,12 +58,12 @@ type Version struct{ UID, ResourceVersion string }
 // Binding is what the cluster knows of who owns a key. Wall clock times are Unix
 // microseconds, 0 when not set.
 type Binding struct {
-	Static       bool
 	Node         string // the managing node
 	Endpoint     EndpointRef
 	Segment      uint32     // of an FDBEntry
 	MAC          packet.MAC // of a Neighbor
 	Router       Router     // of a Neighbor
+	Static       bool
 	LastObserved int64
 	Moves        int
 	MovesSince   int64
@@ -89,6 +89,9 @@ func Serves(nodeAlive bool) (forward, answer bool) { return true, nodeAlive }
 // older says that version a was stored before b, as far as that can be known:
 // the API server's resource versions are numbers that grow, whatever the object.
 func older(a, b Version) bool {
+	if a.ResourceVersion == "" || b.ResourceVersion == "" {
+		return false
+	}
 	x, err := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	if err != nil {
 		return false

@@ -11,12 +11,17 @@ func (c *Core) Set(k Key, b Binding, now Now) {
 		c.reconcile(e)
 		return // from before our own last write
 	}
-	e.landed, e.dead = Version{}, ""
-	if e.have && e.b == b {
+	same := e.have && e.b == b
+	if e.part != c.idle {
+		e.landed, e.dead = Version{}, ""
+		if !same {
+			e.retryAt = 0
+		}
+	}
+	if same {
 		c.reconcile(e)
 		return
 	}
-	e.retryAt = 0
 	c.put(e, b)
 	c.reconcile(e)
 	c.drain()
@@ -30,11 +35,13 @@ func (c *Core) Gone(k Key, uid string, now Now) {
 	if e == nil {
 		return
 	}
-	if uid == "" || uid == e.dead {
+	if e.dead != "" && (uid == "" || uid == e.dead) {
 		e.dead = ""
 	}
 	if e.have && (uid == "" || uid == e.b.Version.UID) {
-		e.landed, e.retryAt = Version{}, 0
+		if e.part != c.idle {
+			e.landed, e.retryAt = Version{}, 0
+		}
 		old, seen := e.b, e.seen
 		c.none(e)
 		c.again(e, old, seen)
@@ -47,14 +54,16 @@ func (c *Core) Gone(k Key, uid string, now Now) {
 func (c *Core) put(e *entry, b Binding) {
 	old, had := e.b, e.have
 	if !had || old.FrozenUntil != b.FrozenUntil {
-		e.thaw = c.thawAt(b.FrozenUntil)
+		if thaw := c.thawAt(b.FrozenUntil); thaw != e.thaw {
+			c.part(e).thaw = thaw
+		}
 	}
 	c.unindex(e)
 	e.have, e.b = true, b
 	c.index(e)
 
 	if b.Static && b.Node == c.node {
-		e.taken = b.Endpoint.UID
+		c.part(e).taken = b.Endpoint.UID
 	}
 	ours := b.Node == c.node && !b.Static
 	wasOurs := had && old.Node == c.node && !old.Static
@@ -63,11 +72,12 @@ func (c *Core) put(e *entry, b Binding) {
 	}
 	switch {
 	case ours && !wasOurs:
-		if e.seen == 0 {
-			e.seen = c.now.Mono // also: this node has just started
+		p := c.part(e)
+		if p.seen == 0 {
+			p.seen = c.now.Mono // also: this node has just started
 		}
-		if e.written == 0 {
-			e.written, e.writtenSeen = c.now.Mono, e.seen
+		if p.written == 0 {
+			p.written, p.writtenSeen = c.now.Mono, p.seen
 		}
 	case wasOurs && !ours:
 		c.lost(e, old)
@@ -93,10 +103,11 @@ func (c *Core) reconcileAddresses(f *entry) {
 
 // lost forgets what this node knew of a binding that is no longer its own.
 func (c *Core) lost(e *entry, old Binding) {
-	if e.want.class == 0 {
-		e.seen = 0
+	p := c.part(e)
+	if p.want.class == arpnd.None {
+		p.seen = 0
 	}
-	e.written, e.writtenSeen, e.router, e.probed, e.asked, e.answered, e.release = 0, 0, 0, 0, 0, 0, false
+	p.written, p.writtenSeen, p.router, p.probed, p.asked, p.answered, p.release = 0, 0, 0, 0, 0, 0, false
 	if !e.have || e.b.Static || e.b.Node == c.node {
 		return
 	}
@@ -113,7 +124,10 @@ func (c *Core) none(e *entry) {
 	}
 	old := e.b
 	c.unindex(e)
-	e.have, e.b, e.thaw = false, Binding{}, 0
+	e.have, e.b = false, Binding{}
+	if e.thaw != 0 {
+		e.thaw = 0
+	}
 	if old.Node == c.node && !old.Static {
 		c.lost(e, old)
 	}
@@ -127,7 +141,7 @@ func (c *Core) again(e *entry, old Binding, seen int64) {
 		seen == 0 || c.now.Mono-seen >= c.opt.Expiry.Nanoseconds() {
 		return
 	}
-	e.seen = seen
+	c.part(e).seen = seen
 	if p := c.portOf[old.Endpoint.EndpointKey]; p != nil && p.Up {
 		c.setWant(e, want{class: arpnd.Weak, port: p.ID, at: c.now.Mono, mac: old.MAC, router: old.Router})
 	}
@@ -211,15 +225,26 @@ func (c *Core) reconcileSet(set map[*entry]bool) {
 	c.reconcileEach(all)
 }
 
-func (c *Core) reconcileAll(match func(*entry) bool) {
+// reconcileAll looks at all of a network, "" for every one, that this node has,
+// or may get, something to do with.
+func (c *Core) reconcileAll(network string) {
 	var all []*entry
 	for _, e := range c.entries {
-		if match(e) {
+		if (network == "" || e.key.Network == network) && c.concerned(e) {
 			all = append(all, e)
 		}
 	}
 	c.reconcileEach(all)
 	c.drain()
+}
+
+// concerned says that decide may have something to say on e.
+func (c *Core) concerned(e *entry) bool {
+	if e.part != c.idle || e.b.Node == c.node || len(c.claims[e.key]) > 0 {
+		return true
+	}
+	_, p := c.stray(e)
+	return p != nil
 }
 
 // reconcileEach goes in the order of the keys, so that the same inputs give the

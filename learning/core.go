@@ -87,12 +87,14 @@ type Core struct {
 
 	entries map[Key]*entry
 	claims  map[Key][]EndpointKey            // of our endpoints, in the order they came
+	refused map[Key]map[EndpointKey]bool     // those that do not stand, told once
 	held    map[EndpointKey]map[*entry]bool  // bindings of this node, by endpoint
 	bound   map[Key]map[packet.IP]bool       // FDB key -> learned Neighbors with this MAC
 	wanted  map[table.PortID]map[*entry]bool // entries with evidence from a port, not yet stored
 	timers  timers
 	refresh []*entry // in the order they became due
 	budget  budget
+	idle    *part // of all entries this node has nothing to do with: never written
 
 	seq     uint64
 	out     Intents
@@ -112,12 +114,19 @@ type port struct {
 }
 
 // entry is one key the cluster, an endpoint or a port has something to say on.
+// Nearly all are other nodes': of those it is all there is, and they share one
+// part, Core.idle. Who writes a field of the part gets it from Core.part.
 type entry struct {
-	key  Key
-	have bool // b is what the cluster has
-	b    Binding
+	key       Key
+	have      bool // b is what the cluster has
+	forgotten bool
+	b         Binding
+	since     int64 // mono: when b came to name this node and MAC
+	*part
+}
 
-	since  int64   // mono: when b came to name this node and MAC
+// part is what this node has to do with a key. The zero value is nothing.
+type part struct {
 	landed Version // of our last stored write, while the cache may be behind it
 	dead   string  // UID of the life we deleted, while the cache may be behind
 
@@ -139,12 +148,10 @@ type entry struct {
 
 	charged    table.PortID
 	chargedMAC packet.MAC
-	refused    map[EndpointKey]bool
 	taken      string // UID of our endpoint that last held the key statically
 
-	forgotten bool
-	wake      int64
-	place     int
+	wake  int64
+	place int
 }
 
 // want is a claim made by a frame.
@@ -187,6 +194,7 @@ func NewCore(node string, o Options) (*Core, error) {
 		networks: map[string]*Network{}, endpoints: map[EndpointKey]*Endpoint{},
 		ports: map[table.PortID]*port{}, portOf: map[EndpointKey]*port{},
 		entries: map[Key]*entry{}, claims: map[Key][]EndpointKey{},
+		refused: map[Key]map[EndpointKey]bool{}, idle: &part{},
 		held: map[EndpointKey]map[*entry]bool{}, bound: map[Key]map[packet.IP]bool{},
 		wanted: map[table.PortID]map[*entry]bool{},
 	}
@@ -220,7 +228,7 @@ func (c *Core) Gate(open bool, now Now) {
 		return
 	}
 	c.open = open
-	c.reconcileAll(func(*entry) bool { return true })
+	c.reconcileAll("")
 	c.drain()
 }
 
@@ -258,7 +266,7 @@ func (c *Core) Release(k Key, now Now) (holder string, ok bool) {
 	if e.b.Node != c.node || e.b.Static {
 		return e.b.Node, false
 	}
-	e.release = true
+	c.part(e).release = true
 	c.reconcile(e)
 	c.drain()
 	return e.b.Node, true
@@ -305,10 +313,25 @@ func (c *Core) Holds(k Key) (Binding, bool) {
 func (c *Core) entry(k Key) *entry {
 	e := c.entries[k]
 	if e == nil {
-		e = &entry{key: k}
+		e = &entry{key: k, part: c.idle}
 		c.entries[k] = e
 	}
 	return e
+}
+
+// part is e's own part, to be written.
+func (c *Core) part(e *entry) *part {
+	if e.part == c.idle {
+		e.part = &part{}
+	}
+	return e.part
+}
+
+// settle gives back a part in which nothing is left.
+func (c *Core) settle(e *entry) {
+	if e.part != c.idle && *e.part == (part{}) {
+		e.part = c.idle
+	}
 }
 
 func (c *Core) event(e Event) { c.out.Events = append(c.out.Events, e) }

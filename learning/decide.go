@@ -17,8 +17,12 @@ func (c *Core) reconcile(e *entry) {
 			c.write(e, op, b)
 		}
 	}
+	if c.next != 0 {
+		c.part(e)
+	}
 	c.timers.set(e, c.next)
 	c.recharge(e)
+	c.settle(e)
 	if !e.have && e.want.class == arpnd.None && e.flight.Seq == 0 && e.dead == "" && len(c.claims[e.key]) == 0 {
 		c.timers.remove(e)
 		e.forgotten = true
@@ -82,17 +86,14 @@ func (c *Core) claimant(e *entry) *Endpoint {
 		switch {
 		case ep == nil:
 		case ep == holder:
-			if e.refused[k] {
-				delete(e.refused, k)
+			if c.refused[e.key][k] {
+				drop(c.refused, e.key, k)
 				c.event(Event{Kind: EventCollisionOver, Key: e.key, Endpoint: ep.EndpointRef})
 			}
 		case e.have && e.b.Static && c.orphan(e):
 			// Held by a predecessor, but not for long.
-		case !e.refused[k]:
-			if e.refused == nil {
-				e.refused = map[EndpointKey]bool{}
-			}
-			e.refused[k] = true
+		case !c.refused[e.key][k]:
+			put(c.refused, e.key, k)
 			by := e.b
 			if !e.have || !e.b.Static {
 				by = c.claimed(e, holder)
@@ -162,7 +163,7 @@ func (c *Core) judgeWant(e *entry) {
 		if e.flight.Seq != 0 && e.flight.Op != OpRefresh {
 			return // what is under way may undo it
 		}
-		e.router = w.router
+		c.part(e).router = w.router
 	case e.have && w.class == arpnd.Weak:
 		c.stats.Weak++
 	case e.have && c.now.Mono < e.thaw:
@@ -284,7 +285,9 @@ func (c *Core) onceOnly(n *Network, e *entry) bool {
 // was asked and has not seen anything either.
 func (c *Core) expired(e *entry, p *port) bool {
 	if c.now.Mono < e.seen+c.opt.Expiry.Nanoseconds() {
-		e.asked, e.answered = 0, 0
+		if e.asked != 0 || e.answered != 0 {
+			e.asked, e.answered = 0, 0
+		}
 		c.look(e.seen + c.opt.Expiry.Nanoseconds())
 		return false
 	}
@@ -296,7 +299,7 @@ func (c *Core) expired(e *entry, p *port) bool {
 		return true
 	}
 	if e.asked == 0 || c.now.Mono >= e.asked+timeout {
-		e.asked = c.now.Mono
+		c.part(e).asked = c.now.Mono
 		c.out.Asks = append(c.out.Asks, Ask{Key: e.key, Port: p.ID, IP: e.key.IP, MAC: e.mac()})
 	}
 	c.look(e.asked + timeout)
@@ -325,7 +328,7 @@ func (c *Core) probe(e *entry, p *port, n *Network) {
 		c.look(at)
 		return
 	}
-	e.probed = c.now.Mono
+	c.part(e).probed = c.now.Mono
 	c.look(e.probed + c.opt.ProbeEvery.Nanoseconds())
 	c.sendProbe(p, e.key.IP, e.b.MAC)
 }

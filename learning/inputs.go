@@ -9,14 +9,14 @@ import (
 func (c *Core) SetNetwork(n Network, now Now) {
 	c.now = now
 	c.networks[n.Name] = &n
-	c.reconcileAll(func(e *entry) bool { return e.key.Network == n.Name })
+	c.reconcileAll(n.Name)
 }
 
 // NetworkGone tells that a network is no longer hosted here.
 func (c *Core) NetworkGone(name string, now Now) {
 	c.now = now
 	delete(c.networks, name)
-	c.reconcileAll(func(e *entry) bool { return e.key.Network == name })
+	c.reconcileAll(name)
 }
 
 // SetEndpoint tells of an endpoint of this node, or of its change.
@@ -78,9 +78,7 @@ func (c *Core) unclaim(k Key, ep EndpointKey) {
 	} else {
 		c.claims[k] = rest
 	}
-	if e := c.entries[k]; e != nil {
-		delete(e.refused, ep)
-	}
+	drop(c.refused, k, ep)
 }
 
 // SetPort tells of a port, or that it went up or down. What was learned behind a

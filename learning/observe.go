@@ -70,7 +70,7 @@ func (c *Core) observeMAC(p *port, ep *Endpoint, n *Network, o *Observation) boo
 		return true
 	}
 	if e != nil && e.want.class != arpnd.None && e.want.port == p.ID && o.Class <= e.want.class {
-		e.want.at = o.Time
+		c.part(e).want.at = o.Time
 		c.saw(e, o.Time)
 		return true
 	}
@@ -150,7 +150,7 @@ func (c *Core) stray(e *entry) (*entry, *port) {
 // adopt has a Neighbor follow its MAC f to p.
 func (c *Core) adopt(e, f *entry, p *port) {
 	c.setWant(e, want{class: arpnd.Strong, port: p.ID, at: c.now.Mono, mac: e.b.MAC, router: e.b.Router})
-	e.seen = max(e.seen, f.seen)
+	c.part(e).seen = max(e.seen, f.seen)
 }
 
 // observeIP is the claim of an address by a station that is at this port.
@@ -170,7 +170,7 @@ func (c *Core) observeIP(p *port, ep *Endpoint, n *Network, o *Observation) {
 	}
 	if e != nil && e.ours(c.node, ep) && e.b.MAC == o.MAC && e.wantedBy(p, o.MAC) {
 		if router != RouterUnknown {
-			e.router = router
+			c.part(e).router = router
 		}
 		c.saw(e, o.Time)
 		return
@@ -231,7 +231,7 @@ func (e *entry) wantedBy(p *port, mac packet.MAC) bool {
 // saw notes life and does what it makes due.
 func (c *Core) saw(e *entry, at int64) {
 	if at > e.seen {
-		e.seen = at
+		c.part(e).seen = at
 	}
 	c.reconcile(e)
 }
@@ -246,7 +246,7 @@ func (c *Core) setWant(e *entry, w want) {
 	if e.want.class != arpnd.None && e.want.port != w.port {
 		drop(c.wanted, e.want.port, e)
 	}
-	e.want = w
+	c.part(e).want = w
 	if w.class != arpnd.None {
 		put(c.wanted, w.port, e)
 	}
@@ -255,9 +255,9 @@ func (c *Core) setWant(e *entry, w want) {
 func (c *Core) dropWant(e *entry) {
 	if e.want.class != arpnd.None {
 		drop(c.wanted, e.want.port, e)
-		e.want = want{}
+		c.part(e).want = want{}
 	}
-	if !e.have || e.b.Static || e.b.Node != c.node {
+	if e.seen != 0 && (!e.have || e.b.Static || e.b.Node != c.node) {
 		e.seen = 0 // of a port that has no right to it
 	}
 }
@@ -308,7 +308,8 @@ func (c *Core) recharge(e *entry) {
 		return
 	}
 	c.charge(e, -1)
-	e.charged, e.chargedMAC = id, mac
+	own := c.part(e)
+	own.charged, own.chargedMAC = id, mac
 	c.charge(e, 1)
 }
 

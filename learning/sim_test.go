@@ -275,6 +275,9 @@ func (s *sim) pump() {
 
 func (s *sim) carryOut(n *simNode) bool {
 	out := n.core.Take()
+	if *n.core.idle != (part{}) {
+		s.t.Fatalf("%s writes to the part of entries it has nothing to do with: %+v", n.name, *n.core.idle)
+	}
 	for _, e := range out.Events {
 		s.events[e.Kind]++
 		s.told = append(s.told, e)

@@ -35,7 +35,7 @@ func (t *timers) remove(e *entry) {
 		t.up(i)
 		t.down(i)
 	}
-	e.wake = 0
+	e.wake, e.place = 0, 0
 }
 
 // due takes out the first entry whose time has come, nil if there is none.

@@ -18,10 +18,11 @@ func (c *Core) write(e *entry, op Op, b Binding) {
 	if op != OpCreate {
 		w.From = e.b.Version
 	}
+	p := c.part(e)
 	if !b.Static && op != OpDelete {
-		e.written, e.writtenSeen = c.now.Mono, e.seen
+		p.written, p.writtenSeen = c.now.Mono, p.seen
 	}
-	e.flight, e.before = w, e.b
+	p.flight, p.before = w, e.b
 	c.stats.Writes[op]++
 	c.out.Writes = append(c.out.Writes, w)
 }
@@ -41,7 +42,7 @@ func (c *Core) queueRefresh(e *entry) {
 		c.look(due)
 		return
 	}
-	e.queued = true
+	c.part(e).queued = true
 	c.refresh = append(c.refresh, e)
 }
 
@@ -73,7 +74,7 @@ func (c *Core) drain() {
 func (c *Core) Done(k Key, seq uint64, r Result, now Now) {
 	c.now = now
 	e := c.entries[k]
-	if e == nil || e.flight.Seq != seq || r.Outcome == Dropped {
+	if e == nil || e.part == c.idle || e.flight.Seq != seq || r.Outcome == Dropped {
 		return
 	}
 	w, before := e.flight, e.before
@@ -129,7 +130,7 @@ func (c *Core) deleted(e *entry, w Write) {
 	if !e.have || e.b.Version.UID != w.From.UID {
 		return
 	}
-	e.dead = w.From.UID
+	c.part(e).dead = w.From.UID
 	c.none(e)
 }
 
