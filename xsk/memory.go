@@ -179,11 +179,20 @@ func MemoryFromFD(fd int, o MemoryOptions) (*Memory, error) {
 	return m, nil
 }
 
-// Populate maps every page at once, taking those that are not there yet: else
-// each is a page fault at its first use.
+// populateAtOnce is how much Populate asks for by one call. The kernel holds the
+// address space's lock meanwhile, and whoever maps or unmaps anything waits: a
+// thread that starts, a heap that grows.
+const populateAtOnce = hugePage
+
+// Populate maps every page, taking those that are not there yet: else each is a
+// page fault at its first use.
 func (m *Memory) Populate() error {
-	if err := unix.Madvise(m.mapping, unix.MADV_POPULATE_WRITE); err != nil {
-		return fmt.Errorf("populating %d bytes of frame memory: %w", len(m.mapping), err)
+	for rest := m.mapping; len(rest) > 0; {
+		n := min(populateAtOnce, len(rest))
+		if err := unix.Madvise(rest[:n], unix.MADV_POPULATE_WRITE); err != nil {
+			return fmt.Errorf("populating %d bytes of frame memory: %w", len(m.mapping), err)
+		}
+		rest = rest[n:]
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		case <-timer.C:
 		}
 		now := time.Now()
-		if now.Sub(last) < applyEvery {
+		if now.Sub(last) < applyEvery && !a.ports.cut {
 			timer.Reset(applyEvery - now.Sub(last))
 			continue
 		}
@@ -90,6 +90,9 @@ func (a *Agent) loop(ctx context.Context) error {
 
 // sleep is until the next apply or refresh, or tick.
 func (a *Agent) sleep(now, due, refresh time.Time) time.Duration {
+	if a.ports.cut {
+		return 0
+	}
 	until := min(tick, refresh.Sub(now))
 	if !due.IsZero() {
 		until = min(until, due.Sub(now))
@@ -196,8 +199,13 @@ func (a *Agent) apply(ctx context.Context, now time.Time) (next time.Time) {
 		self = &n
 	}
 	keep := !a.desiredIn || now.Before(a.ports.keepUntil)
-	soonest(a.ups.sync(now, a.ports.links, self, keep))
 	soonest(a.ports.sync(now))
+	if a.ups.waiting() {
+		// An uplink's socket takes long; ports forward to one another without.
+		soonest(a.publish(ctx, now))
+		a.observePorts()
+	}
+	soonest(a.ups.sync(now, a.ports.links, self, keep))
 	a.nodes.forget = !keep
 	soonest(a.nodes.sync(now))
 	soonest(a.publish(ctx, now))

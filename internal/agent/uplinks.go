@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -67,6 +68,11 @@ func (u *uplinks) hurry() {
 		x.backoff.due = time.Time{}
 	}
 	u.dirty = true
+}
+
+// waiting says whether an uplink is still to be attached.
+func (u *uplinks) waiting() bool {
+	return slices.ContainsFunc(u.all, func(x *uplink) bool { return x.program == nil })
 }
 
 // sync attaches what is not, and what changed anew. Without a node of its own,
