@@ -345,7 +345,7 @@ func TestDictionaryAgainstMap(t *testing.T) {
 			check := func(x index[uint64], m map[uint64]uint64) {
 				t.Helper()
 				for k := uint64(1); k <= 8000; k++ {
-					if got := x.get(hash(k), k); got != m[k] {
+					if got := get(&x, hash(k), k); got != m[k] {
 						t.Fatalf("key %d: got %d, want %d", k, got, m[k])
 					}
 				}
@@ -358,6 +358,28 @@ func TestDictionaryAgainstMap(t *testing.T) {
 			check(old, was)
 			check(d.publish(), m)
 		})
+	}
+}
+
+// Stations of several prefixes that share the interface identifier are told apart.
+func TestNeighborsWithOneInterfaceIdentifier(t *testing.T) {
+	b := NewBuilder()
+	if err := b.SetNetwork(Network{ID: 9, Name: "net"}); err != nil {
+		t.Fatal(err)
+	}
+	ip := func(i int) netip.Addr { return netip.AddrFrom16([16]byte{0xfd, 5: byte(i >> 8), 6: byte(i), 15: 1}) }
+	for i := 1; i < 2000; i += 2 {
+		if err := b.SetNeighbor(9, NeighborEntry{IP: ip(i), MAC: testMAC(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := b.Snapshot()
+	net, _ := s.NetworkByID(9)
+	for i := range 2000 {
+		n, ok := s.Neighbor(net, packet.IPFromAddr(ip(i)))
+		if ok != (i%2 == 1) || ok && n.MAC() != testMAC(i) {
+			t.Fatalf("%s: got %s, %t", ip(i), n.MAC(), ok)
+		}
 	}
 }
 

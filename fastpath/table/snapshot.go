@@ -78,35 +78,38 @@ func FDBKey(net NetIndex, mac uint64) uint64 { return uint64(net)<<48 | mac&(1<<
 // FDB returns where a MAC, as a 48-bit number, is; KindNone if that is not known.
 func (s *Snapshot) FDB(net NetIndex, mac uint64) Target {
 	k := FDBKey(net, mac)
-	return Target(s.fdb.get(s.seed.hash1(k), k))
+	return Target(get(&s.fdb, s.seed.hash1(k), k))
 }
 
 // Batch is the most keys one FDBBatch looks up.
 const Batch = 64
 
 // FDBBatch looks up keys[:n], made by [FDBKey], into out[:n]. It first touches
-// every key's first slot, so that the processor overlaps the cache misses that
-// a table larger than its caches costs.
+// every key's line, so that the processor overlaps the cache misses that a
+// table larger than its caches costs. What is not in its line comes last.
 func (s *Snapshot) FDBBatch(keys *[Batch]uint64, n int, out *[Batch]Target) {
 	n = min(n, Batch)
-	var hashes, first [Batch]uint64
-	shift := s.fdb.shift & 63
-	dir := s.fdb.dir
+	var at [Batch]*line[uint64]
+	shift, dir := s.fdb.shift&63, s.fdb.dir
 	for i := range n {
 		h := s.seed.hash1(keys[i])
-		hashes[i], out[i] = h, 0
-		if d := h >> shift; d < uint64(len(dir)) {
-			sl := dir[d]
-			if j := h & (uint64(len(sl)) - 1); j < uint64(len(sl)) {
-				first[i] = sl[j].key
-				out[i] = Target(sl[j].val)
-			}
+		lines := dir[h>>shift]
+		at[i] = &lines[h&(uint64(len(lines))-1)]
+		out[i] = Target(at[i][0].val)
+	}
+	var far [Batch]uint8
+	more := 0
+	for i := range n {
+		v := find(at[i], keys[i])
+		out[i] = Target(v)
+		far[more&(Batch-1)] = uint8(i)
+		if v == 0 {
+			more++
 		}
 	}
-	for i := range n {
-		if first[i] != keys[i] && out[i] != 0 {
-			out[i] = Target(s.fdb.get(hashes[i], keys[i]))
-		}
+	for _, i := range far[:min(more, Batch)] {
+		k := keys[i&(Batch-1)]
+		out[i&(Batch-1)] = Target(get(&s.fdb, s.seed.hash1(k), k))
 	}
 }
 
@@ -115,17 +118,17 @@ func (s *Snapshot) Neighbor(net NetIndex, ip packet.IP) (Neighbor, bool) {
 	var v uint64
 	if ip.Is4() {
 		k := uint64(net)<<32 | uint64(ip.V4())
-		v = s.neighbor4.get(s.seed.hash1(k), k)
+		v = get(&s.neighbor4, s.seed.hash1(k), k)
 	} else {
 		k := key6{ip.Hi, ip.Lo, uint64(net)}
-		v = s.neighbor6.get(s.seed.hash6(k), k)
+		v = get6(&s.neighbor6, s.seed.hash6(k), k)
 	}
 	return Neighbor(v), v != 0
 }
 
 // NetworkByID finds a network by its ID on the wire.
 func (s *Snapshot) NetworkByID(id NetworkID) (NetIndex, bool) {
-	v := s.ids.get(s.seed.hash1(uint64(id)), uint64(id))
+	v := get(&s.ids, s.seed.hash1(uint64(id)), uint64(id))
 	return NetIndex(v), v != 0
 }
 
