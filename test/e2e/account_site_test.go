@@ -155,6 +155,12 @@ func (s *site) ip(netns, args string) string {
 // loss in a while, and from then on.
 func (s *site) reach(from, to *lab.Pod) {
 	s.t.Helper()
+	ended := false
+	defer func() {
+		if !ended {
+			s.explain(from, to)
+		}
+	}()
 	for _, a := range []string{to.IP4().String(), to.IP6().String()} {
 		testnet.Eventually(s.t, patience, from.Name+" reaches "+to.Name+" at "+a, func() error {
 			_, err := lab.Echoes(s.ctx, from, 10, "-i", "0.01", "-w", "2", a)
@@ -165,6 +171,28 @@ func (s *site) reach(from, to *lab.Pod) {
 			s.t.Errorf("%s to %s, once it works: %v\nwhat counted meanwhile:", from.Name, to.Name, err)
 			s.counted(before)
 		}
+	}
+	ended = true
+}
+
+// explain logs what there is to know of a way that does not work.
+func (s *site) explain(from, to *lab.Pod) {
+	s.t.Helper()
+	before := s.samples(s.Nodes()...)
+	_, err := lab.Echoes(s.ctx, from, 10, "-i", "0.01", to.IP4().String())
+	s.t.Logf("%s to %s: %v; meanwhile:", from.Name, to.Name, err)
+	s.counted(before)
+	for _, p := range []*lab.Pod{from, to} {
+		for _, what := range []string{"-s address show", "neighbour show", "route show table all"} {
+			s.t.Logf("%s, ip %s:\n%s", p.Name, what, s.ip(p.Netns(), what))
+		}
+	}
+	for _, n := range s.Nodes() {
+		for _, what := range []string{"status", "fdb", "neigh", "ports"} {
+			out, err := n.Run(s.ctx, picot, "show", what, "--run-dir", n.RunDir())
+			s.t.Logf("%s, picot show %s: %v\n%s", n.Name, what, err, out)
+		}
+		s.t.Logf("%s, ip link:\n%s", n.Name, s.ip(n.Netns(), "-d link show"))
 	}
 }
 
