@@ -69,7 +69,7 @@ func newLearnLab(t *testing.T, args ...string) *learnLab {
 func (c *cluster) fdbEntry(mac net.HardwareAddr) *v1alpha1.FDBEntry {
 	c.t.Helper()
 	var o v1alpha1.FDBEntry
-	err := c.api.Get(within(c.t, 10*time.Second), client.Resource{Name: v1alpha1.ResourceFDBEntries}, name("red", mac.String()), &o)
+	err := c.api.Get(within(c.t, time.Minute), client.Resource{Name: v1alpha1.ResourceFDBEntries}, name("red", mac.String()), &o)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (c *cluster) fdbEntry(mac net.HardwareAddr) *v1alpha1.FDBEntry {
 func (c *cluster) neighbor(ip netip.Addr) *v1alpha1.Neighbor {
 	c.t.Helper()
 	var o v1alpha1.Neighbor
-	err := c.api.Get(within(c.t, 10*time.Second), client.Resource{Name: v1alpha1.ResourceNeighbors}, name("red", ip.String()), &o)
+	err := c.api.Get(within(c.t, time.Minute), client.Resource{Name: v1alpha1.ResourceNeighbors}, name("red", ip.String()), &o)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
