@@ -77,6 +77,40 @@ func parseND(frame []byte, l *packet.Layout, m *Message) Malformed {
 	return OK
 }
 
+// A plain solicitation is one as stacks send it: untagged, without extension
+// headers, the source's link-layer address its one option.
+const (
+	plainICMP = packet.EthernetLen + packet.IPv6Len
+	plainLen  = plainICMP + 32
+)
+
+// parsePlainNS reads a plain solicitation by whole words. What is none, or has
+// anything about it that parseND would look at twice, it leaves to parseND. m is
+// all zero.
+func parsePlainNS(frame []byte, l *packet.Layout, m *Message) bool {
+	if len(frame) < plainLen || l.L4 != plainICMP || l.L3Len != plainLen-packet.EthernetLen {
+		return false
+	}
+	h := (*[plainLen]byte)(frame)
+	src, dst, target := ip6At(h[22:38]), ip6At(h[38:54]), ip6At(h[62:78])
+	head, option := be64(h[54:62]), be64(h[78:86])
+	switch {
+	case h[21] != 255, head>>48 != icmpNS<<8, option != (optSLLAO<<8|1)<<48|be64(h[6:14])>>16:
+		return false
+	case src.Hi == 0, src.Hi>>56 == 0xff, target.Hi == 0, target.Hi>>56 == 0xff:
+		return false // unspecified, mapped or a group
+	}
+	sum := packet.PseudoHeader6(src, dst, packet.ProtoICMPv6, plainLen-plainICMP)
+	sum = packet.Add(packet.Add(sum, head), packet.Add(target.Hi, target.Lo))
+	if packet.Fold(packet.Add(sum, option)) != 0xffff {
+		return false
+	}
+	setEther(frame, m)
+	m.Op, m.HasLLAO = NS, true
+	m.Target, m.Sender = target, src
+	return true
+}
+
 // parseTarget reads the addresses and flags in the fixed part of a message.
 func parseTarget(body []byte, dst packet.IP, m *Message) Malformed {
 	switch m.Op {

@@ -18,6 +18,14 @@ const (
 // EtherDst, Unicast and Op are set.
 func Parse(frame []byte, l *packet.Layout, m *Message) Malformed {
 	*m = Message{}
+	if l.Proto == packet.ProtoICMPv6 && parsePlainNS(frame, l, m) {
+		return OK
+	}
+	return parseAny(frame, l, m)
+}
+
+// parseAny is Parse for any message. m is all zero.
+func parseAny(frame []byte, l *packet.Layout, m *Message) Malformed {
 	if len(frame) < l.L3 || l.L3 < packet.EthernetLen {
 		return OK
 	}

@@ -39,7 +39,7 @@ func (w *Walk) resolve(s *table.Snapshot, p *table.Port, f *Frame, target table.
 		f.drop(ReasonRARP)
 		return
 	}
-	w.look(s, p, b, target)
+	w.look(s, p, target)
 	switch o := arpnd.Decide(m, &w.view); o {
 	case arpnd.Answer:
 		w.answer(p, f)
@@ -72,7 +72,7 @@ func (w *Walk) answer(p *table.Port, f *Frame) {
 
 // look fills w.view with what the tables know about w.message's target. Of a
 // question to a group, what FromPort looked ahead is at hand.
-func (w *Walk) look(s *table.Snapshot, p *table.Port, b []byte, target table.Target) {
+func (w *Walk) look(s *table.Snapshot, p *table.Port, target table.Target) {
 	v := &w.view
 	*v = arpnd.View{}
 	v.GatewayMAC = w.network.Gateway.MAC
@@ -80,8 +80,9 @@ func (w *Walk) look(s *table.Snapshot, p *table.Port, b []byte, target table.Tar
 		return
 	}
 	n := w.owners[w.at]
-	ip, ok := arpnd.Asked(b)
-	ahead := ok && !w.message.Unicast && ip == w.message.Target
+	// A question without tags and extension headers is where Asked read it.
+	l := &w.layout
+	ahead := !w.message.Unicast && l.L3 == packet.EthernetLen && (w.message.Op != arpnd.NS || l.L4 == l.L3+packet.IPv6Len)
 	if !ahead {
 		n, _ = s.Neighbor(p.Net, w.message.Target)
 	}

@@ -109,12 +109,13 @@ func Parse(frame []byte, l *Layout) bool {
 		return parse(frame, l, false)
 	case proto == ProtoUDP && size >= udpLen && size == int(transport>>16&0xffff):
 	case proto == ProtoTCP && size >= tcpLen:
+	case proto == ProtoICMPv6 && l4 == plain6 && size > 0: // Neighbor Discovery
 	default:
 		return parse(frame, l, false)
 	}
 	l.L3, l.Len, l.L4, l.L3Len = EthernetLen, len(frame), l4, total
 	l.EtherType, l.Tags, l.Proto = uint16(first>>48), 0, proto
-	l.Fragment, l.FirstFragment, l.ChainBroken, l.Plain = false, false, false, true
+	l.Fragment, l.FirstFragment, l.ChainBroken, l.Plain = false, false, false, proto != ProtoICMPv6
 	return true
 }
 

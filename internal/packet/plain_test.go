@@ -2,6 +2,7 @@ package packet
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 
@@ -63,5 +64,43 @@ func TestPlainFramesAreReadAlike(t *testing.T) {
 	}
 	if plain < 1000 || other < 1000 || completed < 1000 {
 		t.Errorf("%d plain frames, %d others, %d completed: too few to mean anything", plain, other, completed)
+	}
+}
+
+// TestICMPv6IsReadAlike is the same for ICMPv6, which has a short way through
+// Parse for the sake of Neighbor Discovery and is never Plain.
+func TestICMPv6IsReadAlike(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	parsed, failed := 0, 0
+	for range 50_000 {
+		frame := make([]byte, EthernetLen+IPv6Len+r.IntN(40))
+		for i := range frame {
+			frame[i] = byte(r.Uint32())
+		}
+		h := (*[EthernetLen + IPv6Len]byte)(frame)
+		binary.BigEndian.PutUint16(h[12:], EtherTypeIPv6)
+		h[14], h[18], h[19], h[20] = 0x60, 0, byte(len(frame)-len(h)), ProtoICMPv6
+		for range r.IntN(3) {
+			frame[12+r.IntN(10)] = byte(r.IntN(64))
+		}
+		var got, want Layout
+		ok := Parse(frame, &got)
+		if parse(frame, &want, false) != ok {
+			t.Fatalf("% x: ok = %v", frame, ok)
+		}
+		if !ok {
+			failed++
+			continue
+		}
+		if got != want && !got.Plain {
+			t.Fatalf("% x:\n got %+v\nwant %+v", frame, got, want)
+		}
+		if got.Plain && got.Proto == ProtoICMPv6 {
+			t.Fatalf("% x: Plain", frame)
+		}
+		parsed++
+	}
+	if parsed < 1000 || failed < 1000 {
+		t.Errorf("%d parsed, %d failed: too few to mean anything", parsed, failed)
 	}
 }
