@@ -72,9 +72,7 @@ func (t *tables) apply(d desired.Delta) {
 	}
 	for name, v := range d.Networks {
 		if id, ok := t.ids[name]; ok && (v == nil || table.NetworkID(v.ID) != id) {
-			t.DeleteNetwork(id)
-			delete(t.ids, name)
-			t.note("Network "+name, nil)
+			t.dropNetwork(name, id)
 		}
 	}
 	for name, v := range d.Nodes {
@@ -146,6 +144,25 @@ func (t *tables) setNetwork(n desired.Network) {
 			t.portUp(key, p)
 		}
 	}
+}
+
+// dropNetwork takes out a network that goes, or gets another ID, with all that is
+// under its ID: else that would hold its MACs against their owners when the ID
+// comes back. setNetwork programs anew what is still desired.
+func (t *tables) dropNetwork(name string, id table.NetworkID) {
+	for _, e := range t.state.FDB {
+		if e.Network == name {
+			t.DeleteFDB(id, e.MAC)
+		}
+	}
+	for _, n := range t.state.Neighbors {
+		if n.Network == name {
+			t.DeleteNeighbor(id, n.IP)
+		}
+	}
+	t.DeleteNetwork(id)
+	delete(t.ids, name)
+	t.note("Network "+name, nil)
 }
 
 func segments(in []uint32) []table.Segment {
