@@ -20,9 +20,9 @@ type repair struct {
 	ports  *ports
 	log    *slog.Logger
 
-	// last is the MAC each address had, remembered for a while after it went:
-	// a pod's address often comes back elsewhere a moment later.
-	last    map[desired.NeighborKey]lastMAC
+	// gone is the MAC of each address that went, remembered for a while: a pod's
+	// address often comes back elsewhere a moment later.
+	gone    map[desired.NeighborKey]lastMAC
 	pending map[desired.NeighborKey]map[int]bool // ports still to be told
 	bucket  arpnd.Bucket
 	start   time.Time
@@ -34,8 +34,8 @@ type sender interface {
 }
 
 type lastMAC struct {
-	mac  packet.MAC
-	gone time.Time // zero: it is there
+	mac packet.MAC
+	at  time.Time // when it went
 }
 
 const (
@@ -48,7 +48,7 @@ const (
 func newRepair(c *Config, t *tables, p *ports) *repair {
 	return &repair{
 		config: c, tables: t, ports: p, log: c.Log, start: time.Now(),
-		last: map[desired.NeighborKey]lastMAC{}, pending: map[desired.NeighborKey]map[int]bool{},
+		gone: map[desired.NeighborKey]lastMAC{}, pending: map[desired.NeighborKey]map[int]bool{},
 		bucket: arpnd.NewBucket(repairRate, repairBurst, 0),
 	}
 }
@@ -56,23 +56,23 @@ func newRepair(c *Config, t *tables, p *ports) *repair {
 // onDesired notes changes; call it before the tables take the delta in.
 func (r *repair) onDesired(now time.Time, d desired.Delta) {
 	for k, v := range d.Neighbors {
-		old, known := r.last[k]
+		old, known := r.gone[k]
+		if nb := r.tables.state.Neighbors[k]; nb != nil {
+			old, known = lastMAC{nb.MAC, now}, true
+		}
 		switch {
-		case v == nil:
-			if known {
-				old.gone = now
-				r.last[k] = old
+		case v == nil && known:
+			r.gone[k] = old
+		case v != nil:
+			if known && old.mac != v.MAC {
+				r.pending[k] = nil
 			}
-		case known && old.mac != v.MAC:
-			r.pending[k] = nil
-			fallthrough
-		default:
-			r.last[k] = lastMAC{mac: v.MAC}
+			delete(r.gone, k)
 		}
 	}
-	for k, l := range r.last {
-		if !l.gone.IsZero() && now.Sub(l.gone) > rememberFor {
-			delete(r.last, k)
+	for k, l := range r.gone {
+		if now.Sub(l.at) > rememberFor {
+			delete(r.gone, k)
 		}
 	}
 }
@@ -89,10 +89,10 @@ func (r *repair) sync(now time.Time) (next time.Time) {
 			continue
 		}
 		if todo == nil {
-			todo = r.audience(&nb)
+			todo = r.audience(nb)
 			r.pending[k] = todo
 		}
-		n := build(frame[:], &nb)
+		n := build(frame[:], nb)
 		for port := range todo {
 			if !r.bucket.Take(int64(now.Sub(r.start))) {
 				return now.Add(10 * time.Millisecond)

@@ -106,7 +106,6 @@ func (a *Agent) restore() {
 		return
 	}
 	a.tables.apply(desired.Diff(desired.NewState(), s))
-	a.repair.onDesired(time.Now(), desired.Diff(desired.NewState(), s))
 	a.restored = true
 	a.ports.dirty, a.ups.dirty, a.nodes.dirty = true, true, true
 	a.log.Info("forwarding from the checkpoint until the API server answers", "endpoints", len(s.Endpoints), "bindings", len(s.FDB)+len(s.Neighbors))

@@ -62,12 +62,12 @@ func (t *tables) note(object string, err error) {
 func (t *tables) apply(d desired.Delta) {
 	for k, v := range d.Neighbors {
 		if old, ok := t.state.Neighbors[k]; ok && (v == nil || v.Network != old.Network) {
-			t.dropNeighbor(old)
+			t.dropNeighbor(*old)
 		}
 	}
 	for k, v := range d.FDB {
 		if old, ok := t.state.FDB[k]; ok && (v == nil || v.Endpoint.EndpointKey != old.Endpoint.EndpointKey || v.Node != old.Node || v.Static != old.Static) {
-			t.dropFDB(old)
+			t.dropFDB(*old)
 		}
 	}
 	for name, v := range d.Networks {
@@ -131,12 +131,12 @@ func (t *tables) setNetwork(n desired.Network) {
 	// The network's entries were kept under another ID, or under none.
 	for _, e := range t.state.FDB {
 		if e.Network == n.Name {
-			t.setFDB(e)
+			t.setFDB(*e)
 		}
 	}
 	for _, nb := range t.state.Neighbors {
 		if nb.Network == n.Name {
-			t.setNeighbor(nb)
+			t.setNeighbor(*nb)
 		}
 	}
 	for key, p := range t.ports {
@@ -263,7 +263,9 @@ func (t *tables) portUp(key desired.EndpointKey, p table.Port) {
 	err := t.SetPort(p)
 	t.note("port of NetworkEndpoint "+key.String(), err)
 	for k := range t.bound[key] {
-		t.setFDB(t.state.FDB[k])
+		if e := t.state.FDB[k]; e != nil {
+			t.setFDB(*e)
+		}
 	}
 }
 
@@ -275,7 +277,9 @@ func (t *tables) portDown(key desired.EndpointKey) {
 	}
 	delete(t.ports, key)
 	for k := range t.bound[key] {
-		t.setFDB(t.state.FDB[k])
+		if e := t.state.FDB[k]; e != nil {
+			t.setFDB(*e)
+		}
 	}
 	t.DeletePort(p.ID)
 	t.note("port of NetworkEndpoint "+key.String(), nil)

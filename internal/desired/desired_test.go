@@ -185,14 +185,14 @@ func TestBindingsFollowFromEndpoints(t *testing.T) {
 	s, list := Resolve(Candidates{Networks: []Network{red}, Endpoints: []Endpoint{e}}, nil)
 	wantProblems(t, list)
 	owner := Owner{Static: true, Node: "n1", Endpoint: e.EndpointRef}
-	wantFDB := map[FDBKey]FDBEntry{{"red", mac(0xa)}: {FDBKey{"red", mac(0xa)}, owner, 7}}
+	wantFDB := map[FDBKey]*FDBEntry{{"red", mac(0xa)}: {FDBKey{"red", mac(0xa)}, owner, 7}}
 	if !reflect.DeepEqual(s.FDB, wantFDB) {
 		t.Errorf("FDB %v", s.FDB)
 	}
-	want := map[NeighborKey]Neighbor{}
+	want := map[NeighborKey]*Neighbor{}
 	for _, ip := range []string{"10.0.0.5", "fd00::5", "fe80::ff:fe00:a"} {
 		k := NeighborKey{"red", addr(ip)}
-		want[k] = Neighbor{NeighborKey: k, Owner: owner, MAC: mac(0xa), Derived: ip[:4] == "fe80"}
+		want[k] = &Neighbor{NeighborKey: k, Owner: owner, MAC: mac(0xa), Derived: ip[:4] == "fe80"}
 	}
 	if !reflect.DeepEqual(s.Neighbors, want) {
 		t.Errorf("neighbors %v\nwant %v", s.Neighbors, want)

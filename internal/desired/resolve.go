@@ -124,7 +124,7 @@ func (r *resolver) endpoint(e Endpoint) bool {
 	ResolveEndpoint(&e, &n)
 	r.state.Endpoints[e.EndpointKey] = e
 	if fdb, _ := Bindings(&e); fdb != nil {
-		r.state.FDB[fdb.FDBKey] = *fdb
+		r.state.FDB[fdb.FDBKey] = fdb
 	}
 	return true
 }
@@ -182,7 +182,7 @@ func (r *resolver) addresses(claims []claim) {
 		e := r.state.Endpoints[c.endpoint]
 		e.Addresses = append(e.Addresses, c.key.IP)
 		r.state.Endpoints[c.endpoint] = e
-		r.state.Neighbors[c.key] = Neighbor{NeighborKey: c.key, Owner: endpointOwner(&e), MAC: e.MAC}
+		r.state.Neighbors[c.key] = &Neighbor{NeighborKey: c.key, Owner: endpointOwner(&e), MAC: e.MAC}
 	}
 }
 
@@ -204,7 +204,7 @@ func (r *resolver) fdb(e FDBEntry) {
 		r.staticClash(self, &e.Owner, &h.Owner)
 		return
 	}
-	r.state.FDB[e.FDBKey] = e
+	r.state.FDB[e.FDBKey] = &e
 }
 
 // neighbor adds an explicit neighbor unless an endpoint has its key.
@@ -221,13 +221,14 @@ func (r *resolver) neighbor(nb Neighbor) {
 	}
 	h, ok := r.state.Neighbors[nb.NeighborKey]
 	if !ok {
-		r.state.Neighbors[nb.NeighborKey] = nb
+		r.state.Neighbors[nb.NeighborKey] = &nb
 		return
 	}
 	if nb.MAC == h.MAC {
 		if nb.Router != RouterUnknown { // what an endpoint cannot say
-			h.Router = nb.Router
-			r.state.Neighbors[nb.NeighborKey] = h
+			more := *h
+			more.Router = nb.Router
+			r.state.Neighbors[nb.NeighborKey] = &more
 		}
 	} else if nb.Static {
 		ref := endpointRefOf(h.Endpoint.EndpointKey)
@@ -253,12 +254,12 @@ func (r *resolver) staticClash(self Ref, e, holder *Owner) {
 func (r *resolver) linkLocals() {
 	for _, e := range r.state.FDB {
 		n := r.state.Networks[e.Network]
-		nb, ok := LinkLocal(&n, &e)
+		nb, ok := LinkLocal(&n, e)
 		if !ok {
 			continue
 		}
 		if _, taken := r.state.Neighbors[nb.NeighborKey]; !taken {
-			r.state.Neighbors[nb.NeighborKey] = nb
+			r.state.Neighbors[nb.NeighborKey] = &nb
 		}
 	}
 }

@@ -5,13 +5,15 @@ import (
 	"reflect"
 )
 
-// State is everything that is to be carried, by key.
+// State is everything that is to be carried, by key. Of bindings there may be very
+// many: what is pointed to is never changed, so that whoever keeps it, too, shares
+// it.
 type State struct {
 	Networks  map[string]Network
 	Endpoints map[EndpointKey]Endpoint
 	Nodes     map[string]Node
-	FDB       map[FDBKey]FDBEntry
-	Neighbors map[NeighborKey]Neighbor
+	FDB       map[FDBKey]*FDBEntry
+	Neighbors map[NeighborKey]*Neighbor
 }
 
 // NewState returns an empty state.
@@ -20,8 +22,8 @@ func NewState() State {
 		Networks:  map[string]Network{},
 		Endpoints: map[EndpointKey]Endpoint{},
 		Nodes:     map[string]Node{},
-		FDB:       map[FDBKey]FDBEntry{},
-		Neighbors: map[NeighborKey]Neighbor{},
+		FDB:       map[FDBKey]*FDBEntry{},
+		Neighbors: map[NeighborKey]*Neighbor{},
 	}
 }
 
@@ -62,8 +64,18 @@ func (s *State) Apply(d Delta) {
 	apply(s.Networks, d.Networks)
 	apply(s.Endpoints, d.Endpoints)
 	apply(s.Nodes, d.Nodes)
-	apply(s.FDB, d.FDB)
-	apply(s.Neighbors, d.Neighbors)
+	share(s.FDB, d.FDB)
+	share(s.Neighbors, d.Neighbors)
+}
+
+func share[K comparable, V any](s, d map[K]*V) {
+	for k, v := range d {
+		if v == nil {
+			delete(s, k)
+			continue
+		}
+		s[k] = v
+	}
 }
 
 func apply[K comparable, V any](s map[K]V, d map[K]*V) {
@@ -82,9 +94,33 @@ func Diff(from, to State) Delta {
 		Networks:  diff(from.Networks, to.Networks),
 		Endpoints: diff(from.Endpoints, to.Endpoints),
 		Nodes:     diff(from.Nodes, to.Nodes),
-		FDB:       diff(from.FDB, to.FDB),
-		Neighbors: diff(from.Neighbors, to.Neighbors),
+		FDB:       diffShared(from.FDB, to.FDB),
+		Neighbors: diffShared(from.Neighbors, to.Neighbors),
 	}
+}
+
+func diffShared[K, V comparable](from, to map[K]*V) map[K]*V {
+	var d map[K]*V
+	if len(from) == 0 && len(to) > 0 {
+		return maps.Clone(to)
+	}
+	set := func(k K, v *V) {
+		if d == nil {
+			d = map[K]*V{}
+		}
+		d[k] = v
+	}
+	for k, v := range to {
+		if old := from[k]; old == nil || old != v && *old != *v {
+			set(k, v)
+		}
+	}
+	for k := range from {
+		if to[k] == nil {
+			set(k, nil)
+		}
+	}
+	return d
 }
 
 func diff[K comparable, V any](from, to map[K]V) map[K]*V {

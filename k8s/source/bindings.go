@@ -3,8 +3,6 @@ package source
 import (
 	"net/netip"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"picot.dev/picot/internal/desired"
 	"picot.dev/picot/internal/packet"
 	"picot.dev/picot/k8s/api/v1alpha1"
@@ -15,12 +13,7 @@ func (p *projection) effectiveFDB(network string, mac packet.MAC) *desired.FDBEn
 	if _, ok := p.held[network]; !ok {
 		return nil
 	}
-	r := p.fdb.get(network, mac)
-	if r == nil || !r.binds {
-		return nil
-	}
-	v := r.value
-	return &v
+	return p.fdb.binding(network, mac)
 }
 
 // effectiveNeighbor returns the neighbor of a key as it is carried, or nil: the
@@ -30,9 +23,8 @@ func (p *projection) effectiveNeighbor(network string, ip netip.Addr) *desired.N
 	if !ok || !n.Contains(ip) {
 		return nil
 	}
-	if r := p.neighbors.get(network, ip); r != nil && r.binds {
-		v := r.value
-		return &v
+	if nb := p.neighbors.binding(network, ip); nb != nil {
+		return nb
 	}
 	mac, ok := macOfEUI64(ip)
 	if !ok {
@@ -59,7 +51,7 @@ func macOfEUI64(ip netip.Addr) (packet.MAC, bool) {
 // sameFDB compares what is carried; the time of the last sighting and the
 // stored version dirty no table.
 func sameFDB(a, b *desired.FDBEntry) bool {
-	if a == nil || b == nil {
+	if a == nil || b == nil || a == b {
 		return a == b
 	}
 	x, y := *a, *b
@@ -68,7 +60,7 @@ func sameFDB(a, b *desired.FDBEntry) bool {
 }
 
 func sameNeighbor(a, b *desired.Neighbor) bool {
-	if a == nil || b == nil {
+	if a == nil || b == nil || a == b {
 		return a == b
 	}
 	x, y := *a, *b
@@ -89,10 +81,11 @@ func (p *projection) changeFDB(network string, mac packet.MAC, f func()) (concer
 	before, beforeLL := p.effectiveFDB(network, mac), p.effectiveNeighbor(network, ll)
 	key := fdbKey(network, mac)
 	concerns = p.fileOwn(key, rowOwner(p.fdb.get(network, mac)), false)
-	old, had := p.fdb.binding(network, mac)
+	old := p.fdb.binding(network, mac)
 	f()
-	now, has := p.fdb.binding(network, mac)
-	p.tell(key, fdbBinding(old), had, fdbBinding(now), has)
+	if now := p.fdb.binding(network, mac); p.stored != nil && now != old {
+		p.tell(key, fdbBinding(old), fdbBinding(now))
+	}
 	concerns = p.fileOwn(key, rowOwner(p.fdb.get(network, mac)), true) || concerns
 	if after := p.effectiveFDB(network, mac); !sameFDB(before, after) {
 		p.emitFDB(network, mac, after)
@@ -108,10 +101,11 @@ func (p *projection) changeNeighbor(network string, ip netip.Addr, f func()) (co
 	before := p.effectiveNeighbor(network, ip)
 	key := neighborKey(network, ip)
 	concerns = p.fileOwn(key, rowNeighborOwner(p.neighbors.get(network, ip)), false)
-	old, had := p.neighbors.binding(network, ip)
+	old := p.neighbors.binding(network, ip)
 	f()
-	now, has := p.neighbors.binding(network, ip)
-	p.tell(key, neighborBinding(old), had, neighborBinding(now), has)
+	if now := p.neighbors.binding(network, ip); p.stored != nil && now != old {
+		p.tell(key, neighborBinding(old), neighborBinding(now))
+	}
 	concerns = p.fileOwn(key, rowNeighborOwner(p.neighbors.get(network, ip)), true) || concerns
 	if after := p.effectiveNeighbor(network, ip); !sameNeighbor(before, after) {
 		p.emitNeighbor(network, ip, after)
@@ -194,56 +188,42 @@ func (p *projection) projectNetwork(network string) {
 	}
 }
 
-// setFDB takes what view v says of an entry; gone: v has it no longer. The key
+// takeFDB takes what view v says of an entry; gone: v has it no longer. The key
 // is returned, the zero one if the object has none, and those that the writer is
 // to be told of.
-func (p *projection) setFDB(o *v1alpha1.FDBEntry, v views, gone bool) (k desired.FDBKey, keys []Key) {
-	value, binds, list := desired.ParseFDB(o)
-	value.Owner = intern(value.Owner)
-	var conditions []metav1.Condition
-	node := ""
-	if o.Status != nil {
-		conditions, node = o.Status.Conditions, o.Status.ManagingNode
-	}
-	keys = p.judge(desired.Ref{Kind: v1alpha1.KindFDBEntry, Name: o.Name}, v, gone, &o.ObjectMeta, conditions, node, list)
-	if value.MAC.IsZero() || value.Name() != o.Name {
+func (p *projection) takeFDB(r *record[desired.FDBEntry], v views, gone bool) (k desired.FDBKey, keys []Key) {
+	keys = p.judge(desired.Ref{Kind: v1alpha1.KindFDBEntry, Name: r.name}, v, gone, r.node, r.version, r.more)
+	k = r.value.FDBKey
+	if k.MAC.IsZero() || k.Name() != r.name {
 		return desired.FDBKey{}, keys // no key to file it under
 	}
-	value.Network = canonical(value.Network)
-	if p.changeFDB(value.Network, value.MAC, func() {
+	if p.changeFDB(k.Network, k.MAC, func() {
 		if gone {
-			p.fdb.drop(value.Network, value.MAC, v)
+			p.fdb.drop(k.Network, k.MAC, v)
 			return
 		}
-		p.fdb.put(value.Network, value.MAC, v, version(o.ResourceVersion), value, binds)
+		p.fdb.put(k.Network, k.MAC, v, version(r.version.ResourceVersion), r.value, r.binds)
 	}) {
-		keys = append(keys, fdbKey(value.Network, value.MAC))
+		keys = append(keys, fdbKey(k.Network, k.MAC))
 	}
-	return value.FDBKey, keys
+	return k, keys
 }
 
-// setNeighbor is setFDB for a Neighbor.
-func (p *projection) setNeighbor(o *v1alpha1.Neighbor, v views, gone bool) (k desired.NeighborKey, keys []Key) {
-	value, binds, list := desired.ParseNeighbor(o)
-	value.Owner = intern(value.Owner)
-	var conditions []metav1.Condition
-	node := ""
-	if o.Status != nil {
-		conditions, node = o.Status.Conditions, o.Status.ManagingNode
-	}
-	keys = p.judge(desired.Ref{Kind: v1alpha1.KindNeighbor, Name: o.Name}, v, gone, &o.ObjectMeta, conditions, node, list)
-	if !value.IP.IsValid() || value.Name() != o.Name {
+// takeNeighbor is takeFDB for a Neighbor.
+func (p *projection) takeNeighbor(r *record[desired.Neighbor], v views, gone bool) (k desired.NeighborKey, keys []Key) {
+	keys = p.judge(desired.Ref{Kind: v1alpha1.KindNeighbor, Name: r.name}, v, gone, r.node, r.version, r.more)
+	k = r.value.NeighborKey
+	if !k.IP.IsValid() || k.Name() != r.name {
 		return desired.NeighborKey{}, keys
 	}
-	value.Network = canonical(value.Network)
-	if p.changeNeighbor(value.Network, value.IP, func() {
+	if p.changeNeighbor(k.Network, k.IP, func() {
 		if gone {
-			p.neighbors.drop(value.Network, value.IP, v)
+			p.neighbors.drop(k.Network, k.IP, v)
 			return
 		}
-		p.neighbors.put(value.Network, value.IP, v, version(o.ResourceVersion), value, binds)
+		p.neighbors.put(k.Network, k.IP, v, version(r.version.ResourceVersion), r.value, r.binds)
 	}) {
-		keys = append(keys, neighborKey(value.Network, value.IP))
+		keys = append(keys, neighborKey(k.Network, k.IP))
 	}
-	return value.NeighborKey, keys
+	return k, keys
 }

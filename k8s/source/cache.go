@@ -27,7 +27,7 @@ func (s *Source) FDB(k desired.FDBKey) (desired.FDBEntry, bool) {
 	if r == nil {
 		return desired.FDBEntry{}, false
 	}
-	return r.value, true
+	return *r.value, true
 }
 
 // Neighbor returns the stored state of a neighbor, whether it binds or not.
@@ -38,7 +38,7 @@ func (s *Source) Neighbor(k desired.NeighborKey) (desired.Neighbor, bool) {
 	if r == nil {
 		return desired.Neighbor{}, false
 	}
-	return r.value, true
+	return *r.value, true
 }
 
 // Network returns a network that is carried.

@@ -41,27 +41,27 @@ func neighborKey(network string, ip netip.Addr) Key {
 	return Key{Kind: v1alpha1.KindNeighbor, Network: network, IP: ip}
 }
 
-// fdbEvent is setFDB without the key.
-func (p *projection) fdbEvent(o *v1alpha1.FDBEntry, v views, gone bool) []Key {
-	_, keys := p.setFDB(o, v, gone)
+// fdbEvent is takeFDB without the key.
+func (p *projection) fdbEvent(r *record[desired.FDBEntry], v views, gone bool) []Key {
+	_, keys := p.takeFDB(r, v, gone)
 	return keys
 }
 
-func (p *projection) neighborEvent(o *v1alpha1.Neighbor, v views, gone bool) []Key {
-	_, keys := p.setNeighbor(o, v, gone)
+func (p *projection) neighborEvent(r *record[desired.Neighbor], v views, gone bool) []Key {
+	_, keys := p.takeNeighbor(r, v, gone)
 	return keys
 }
 
 // replaceFDB makes list what view v has as of version rv.
-func (p *projection) replaceFDB(list []*v1alpha1.FDBEntry, v views, rv uint64) (keys []Key) {
+func (p *projection) replaceFDB(list []*record[desired.FDBEntry], v views, rv uint64) (keys []Key) {
 	there := make(map[desired.FDBKey]bool, len(list))
 	refused := map[string]bool{}
 	for _, o := range list {
-		k, told := p.setFDB(o, v, false)
+		k, told := p.takeFDB(o, v, false)
 		there[k] = true
 		keys = append(keys, told...)
-		if p.refused[desired.Ref{Kind: v1alpha1.KindFDBEntry, Name: o.Name}] != nil {
-			refused[o.Name] = true
+		if p.refused[desired.Ref{Kind: v1alpha1.KindFDBEntry, Name: o.name}] != nil {
+			refused[o.name] = true
 		}
 	}
 	listed := func(network string, mac packet.MAC) bool { return there[macKey(network, mac)] }
@@ -73,15 +73,15 @@ func (p *projection) replaceFDB(list []*v1alpha1.FDBEntry, v views, rv uint64) (
 	return append(keys, p.unlisted(v1alpha1.KindFDBEntry, v, rv, refused)...)
 }
 
-func (p *projection) replaceNeighbors(list []*v1alpha1.Neighbor, v views, rv uint64) (keys []Key) {
+func (p *projection) replaceNeighbors(list []*record[desired.Neighbor], v views, rv uint64) (keys []Key) {
 	there := make(map[desired.NeighborKey]bool, len(list))
 	refused := map[string]bool{}
 	for _, o := range list {
-		k, told := p.setNeighbor(o, v, false)
+		k, told := p.takeNeighbor(o, v, false)
 		there[k] = true
 		keys = append(keys, told...)
-		if p.refused[desired.Ref{Kind: v1alpha1.KindNeighbor, Name: o.Name}] != nil {
-			refused[o.Name] = true
+		if p.refused[desired.Ref{Kind: v1alpha1.KindNeighbor, Name: o.name}] != nil {
+			refused[o.name] = true
 		}
 	}
 	listed := func(network string, ip netip.Addr) bool {

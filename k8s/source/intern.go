@@ -10,12 +10,10 @@ import (
 // the JSON it was decoded from can go.
 func canonical(s string) string { return unique.Make(s).Value() }
 
-// intern shares the names in an owner: many bindings have one node and one
-// endpoint.
+// intern shares the names in an owner that very many bindings have. An endpoint's
+// own name and UID are not worth it: it has a few.
 func intern(o desired.Owner) desired.Owner {
 	o.Node = canonical(o.Node)
 	o.Endpoint.Namespace = canonical(o.Endpoint.Namespace)
-	o.Endpoint.Name = canonical(o.Endpoint.Name)
-	o.Endpoint.UID = canonical(o.Endpoint.UID)
 	return o
 }

@@ -32,6 +32,19 @@ type sink[T runtime.Object] struct {
 	set     func(o T, gone bool)
 	replace func(list []T, resourceVersion string)
 	synced  func()
+	decode  client.Decode           // of a watch's objects to T; nil: they are T
+	convert func(obj any) (T, bool) // of a list's, if it is another type than T
+}
+
+func (s *sink[T]) of(obj any) (o T, err error) {
+	o, ok := obj.(T)
+	if !ok && s.convert != nil {
+		o, ok = s.convert(obj)
+	}
+	if !ok {
+		return o, fmt.Errorf("a %T among %T", obj, o)
+	}
+	return o, nil
 }
 
 func (s *sink[T]) Add(obj any) error    { return s.one(obj, false) }
@@ -40,21 +53,20 @@ func (s *sink[T]) Delete(obj any) error { return s.one(obj, true) }
 func (s *sink[T]) Resync() error        { return nil }
 
 func (s *sink[T]) one(obj any, gone bool) error {
-	o, ok := obj.(T)
-	if !ok {
-		return fmt.Errorf("a %T in a watch of %T", obj, o)
+	o, err := s.of(obj)
+	if err == nil {
+		s.set(o, gone)
 	}
-	s.set(o, gone)
-	return nil
+	return err
 }
 
 // Replace takes a whole list.
 func (s *sink[T]) Replace(list []any, resourceVersion string) error {
 	out := make([]T, 0, len(list))
 	for _, obj := range list {
-		o, ok := obj.(T)
-		if !ok {
-			return fmt.Errorf("a %T in a list of %T", obj, o)
+		o, err := s.of(obj)
+		if err != nil {
+			return err
 		}
 		out = append(out, o)
 	}
@@ -92,6 +104,9 @@ func follow[T runtime.Object](ctx context.Context, s *Source, resource string, s
 			return out, s.opts.Client.List(ctx, r, narrow(o), out)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if to.decode != nil {
+				return s.opts.Client.Stream(ctx, r, narrow(o), to.decode)
+			}
 			return s.opts.Client.Watch(ctx, r, narrow(o))
 		},
 	}
@@ -211,12 +226,20 @@ func unlessGone[T any](o *T, gone bool) *T {
 }
 
 func (s *Source) followFDB(ctx context.Context, v views, sel selector, synced func()) {
-	follow(ctx, s, v1alpha1.ResourceFDBEntries, sel, &v1alpha1.FDBEntry{}, func() runtime.Object { return &v1alpha1.FDBEntryList{} },
-		&sink[*v1alpha1.FDBEntry]{
-			set: func(o *v1alpha1.FDBEntry, gone bool) {
+	follow(ctx, s, v1alpha1.ResourceFDBEntries, sel, &record[desired.FDBEntry]{}, func() runtime.Object { return &v1alpha1.FDBEntryList{} },
+		&sink[*record[desired.FDBEntry]]{
+			decode: decodeFDB,
+			convert: func(obj any) (*record[desired.FDBEntry], bool) {
+				o, ok := obj.(*v1alpha1.FDBEntry)
+				if !ok {
+					return nil, false
+				}
+				return fdbRecord(o), true
+			},
+			set: func(o *record[desired.FDBEntry], gone bool) {
 				s.update(func(p *projection) []Key { return p.fdbEvent(o, v, gone) })
 			},
-			replace: func(list []*v1alpha1.FDBEntry, rv string) {
+			replace: func(list []*record[desired.FDBEntry], rv string) {
 				s.update(func(p *projection) []Key { return p.replaceFDB(list, v, version(rv)) })
 			},
 			synced: synced,
@@ -224,12 +247,20 @@ func (s *Source) followFDB(ctx context.Context, v views, sel selector, synced fu
 }
 
 func (s *Source) followNeighbors(ctx context.Context, v views, sel selector, synced func()) {
-	follow(ctx, s, v1alpha1.ResourceNeighbors, sel, &v1alpha1.Neighbor{}, func() runtime.Object { return &v1alpha1.NeighborList{} },
-		&sink[*v1alpha1.Neighbor]{
-			set: func(o *v1alpha1.Neighbor, gone bool) {
+	follow(ctx, s, v1alpha1.ResourceNeighbors, sel, &record[desired.Neighbor]{}, func() runtime.Object { return &v1alpha1.NeighborList{} },
+		&sink[*record[desired.Neighbor]]{
+			decode: decodeNeighbor,
+			convert: func(obj any) (*record[desired.Neighbor], bool) {
+				o, ok := obj.(*v1alpha1.Neighbor)
+				if !ok {
+					return nil, false
+				}
+				return neighborRecord(o), true
+			},
+			set: func(o *record[desired.Neighbor], gone bool) {
 				s.update(func(p *projection) []Key { return p.neighborEvent(o, v, gone) })
 			},
-			replace: func(list []*v1alpha1.Neighbor, rv string) {
+			replace: func(list []*record[desired.Neighbor], rv string) {
 				s.update(func(p *projection) []Key { return p.replaceNeighbors(list, v, version(rv)) })
 			},
 			synced: synced,

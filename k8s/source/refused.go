@@ -32,14 +32,20 @@ func refusedKey(ref desired.Ref) Key { return Key{Kind: ref.Kind, Name: ref.Name
 // judge takes what view v says of a binding's faults; gone: v has it no longer.
 // It returns the key to tell the writer of, if this node is to say so on the
 // object.
-func (p *projection) judge(ref desired.Ref, v views, gone bool, m *metav1.ObjectMeta, conditions []metav1.Condition, node string, list []desired.Problem) []Key {
+func (p *projection) judge(ref desired.Ref, v views, gone bool, node string, is desired.Version, more *remarks) []Key {
+	if len(p.refused) == 0 && more == nil {
+		return nil
+	}
 	r := p.refused[ref]
 	if gone {
 		return p.unjudge(ref, v)
 	}
+	if more == nil {
+		more = &remarks{}
+	}
 	mine := node == p.self
-	if len(list) == 0 && !(mine && apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady) != nil) {
-		if r == nil || version(m.ResourceVersion) < r.rv {
+	if len(more.problems) == 0 && !(mine && apimeta.FindStatusCondition(more.conditions, v1alpha1.ConditionReady) != nil) {
+		if r == nil || version(is.ResourceVersion) < r.rv {
 			return nil
 		}
 		delete(p.refused, ref)
@@ -51,14 +57,13 @@ func (p *projection) judge(ref desired.Ref, v views, gone bool, m *metav1.Object
 		p.refused[ref] = r
 	}
 	r.views |= v
-	if rv := version(m.ResourceVersion); rv >= r.rv {
+	if rv := version(is.ResourceVersion); rv >= r.rv {
 		was := r.mine
 		r.rv, r.mine = rv, mine
 		r.Refused = Refused{
-			Version:    desired.Version{UID: string(m.UID), ResourceVersion: m.ResourceVersion},
-			Generation: m.Generation, Conditions: conditions, Problems: list,
+			Version: is, Generation: more.generation, Conditions: more.conditions, Problems: more.problems,
 		}
-		p.note(ref, list)
+		p.note(ref, more.problems)
 		return toldOf(ref, mine || was)
 	}
 	return nil

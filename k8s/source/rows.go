@@ -11,9 +11,10 @@ const (
 	byNetworkTo                   // the same, while the set of networks changes
 )
 
-// row is the newest state of one binding object.
+// row is the newest state of one binding object. The value is shared with whoever
+// carries it: another state is another value.
 type row[V any] struct {
-	value V
+	value *V
 	binds bool // names its owner and is valid
 	rv    uint64
 	views views
@@ -31,18 +32,18 @@ func newRows[K comparable, V any]() rows[K, V] {
 
 func (t *rows[K, V]) get(network string, k K) *row[V] { return t.networks[network][k] }
 
-// binding returns the newest state of an object that binds.
-func (t *rows[K, V]) binding(network string, k K) (v V, ok bool) {
+// binding returns the newest state of an object that binds, else nil.
+func (t *rows[K, V]) binding(network string, k K) *V {
 	r := t.get(network, k)
 	if r == nil || !r.binds {
-		return v, false
+		return nil
 	}
-	return r.value, true
+	return r.value
 }
 
 // put records that view v has the object in this state, which counts unless a
 // newer one is known.
-func (t *rows[K, V]) put(network string, k K, v views, rv uint64, value V, binds bool) {
+func (t *rows[K, V]) put(network string, k K, v views, rv uint64, value *V, binds bool) {
 	n := t.networks[network]
 	if n == nil {
 		n = map[K]*row[V]{}

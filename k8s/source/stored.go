@@ -14,10 +14,18 @@ type Binding struct {
 	Router  desired.Router // of a Neighbor
 }
 
-func fdbBinding(e desired.FDBEntry) Binding { return Binding{Owner: e.Owner, Segment: e.Segment} }
+func fdbBinding(e *desired.FDBEntry) *Binding {
+	if e == nil {
+		return nil
+	}
+	return &Binding{Owner: e.Owner, Segment: e.Segment}
+}
 
-func neighborBinding(n desired.Neighbor) Binding {
-	return Binding{Owner: n.Owner, MAC: n.MAC, Router: n.Router}
+func neighborBinding(n *desired.Neighbor) *Binding {
+	if n == nil {
+		return nil
+	}
+	return &Binding{Owner: n.Owner, MAC: n.MAC, Router: n.Router}
 }
 
 // Stored returns the stored state of a binding, and whether there is an object.
@@ -27,23 +35,22 @@ func (s *Source) Stored(k Key) (b Binding, binds, ok bool) {
 	defer s.mu.Unlock()
 	if k.Kind == v1alpha1.KindFDBEntry {
 		if r := s.p.fdb.get(k.Network, k.MAC); r != nil {
-			return fdbBinding(r.value), r.binds, true
+			return *fdbBinding(r.value), r.binds, true
 		}
 		return Binding{}, false, false
 	}
 	if r := s.p.neighbors.get(k.Network, k.IP); r != nil {
-		return neighborBinding(r.value), r.binds, true
+		return *neighborBinding(r.value), r.binds, true
 	}
 	return Binding{}, false, false
 }
 
-// tell passes a change of what is stored on.
-func (p *projection) tell(k Key, old Binding, had bool, now Binding, has bool) {
+// tell passes a change of what is stored on; nil: nothing that binds.
+func (p *projection) tell(k Key, old, now *Binding) {
 	switch {
-	case p.stored == nil:
-	case has && (!had || old != now):
-		p.stored(k, now, false)
-	case had && !has:
-		p.stored(k, old, true)
+	case now == nil:
+		p.stored(k, *old, true)
+	case old == nil || *old != *now:
+		p.stored(k, *now, false)
 	}
 }
