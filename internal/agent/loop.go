@@ -131,7 +131,7 @@ func (a *Agent) onDesired(u update) {
 		a.desiredIn = true
 		a.ports.keepUntil = time.Now().Add(a.config.SweepGrace)
 	}
-	a.checkpoint.dirty = a.checkpoint.dirty || u.delta.Len() > 0
+	a.checkpoint.note(u.delta, &a.tables.state)
 	a.repair.onDesired(time.Now(), u.delta)
 	a.tables.apply(u.delta)
 	a.ports.places = u.places
