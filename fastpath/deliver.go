@@ -1,7 +1,6 @@
 package fastpath
 
 import (
-	"picot.dev/picot/fastpath/srv6"
 	"picot.dev/picot/fastpath/table"
 	"picot.dev/picot/icmperr"
 	"picot.dev/picot/internal/packet"
@@ -57,7 +56,7 @@ func (w *Walk) deliver(s *table.Snapshot, p *table.Port, f *Frame, b []byte, tar
 	}
 	node := &s.Nodes[i]
 	l := &w.layout
-	hash := packet.FlowHash(&s.HashKey, b, l)
+	hash, tos, complete := packet.ReadFlow(&s.HashKey, b, l)
 	hop := &node.NextHops[0]
 	if n := len(node.NextHops); n > 1 {
 		hop = &node.NextHops[pick(hash, n)]
@@ -77,11 +76,13 @@ func (w *Walk) deliver(s *table.Snapshot, p *table.Port, f *Frame, b []byte, tar
 		f.drop(ReasonTooBig) // no headroom: not met with room bytes before a frame
 		return
 	}
-	packet.CompleteChecksum(b, l)
+	if !complete {
+		packet.CompleteChecksum(b, l)
+	}
 	n := f.Len
 	f.Off -= before
 	f.Len += before
-	e.Push(f.Buf[f.Off:], n, uint32(p.Network), uint32(p.Segment), hash, srv6.InnerTOS(b, l))
+	e.Push(f.Buf[f.Off:], n, uint32(p.Network), uint32(p.Segment), hash, tos)
 	f.Verdict, f.Uplink, f.Hash = Remote, hop.Uplink, hash
 }
 

@@ -40,11 +40,7 @@ func CompleteChecksum(frame []byte, l *Layout) Checksum {
 		h := (*[IPv6Len]byte)(frame[EthernetLen:])
 		sum = PseudoHeader6(IPFrom16((*[16]byte)(h[8:24])), IPFrom16((*[16]byte)(h[24:40])), l.Proto, l.L3Len-IPv6Len)
 	}
-	at := l.L4 + 6
-	if l.Proto == ProtoTCP {
-		at = l.L4 + 16
-	}
-	if binary.BigEndian.Uint16(frame[at:at+2]) != Fold(sum) {
+	if checksumField(frame, l) != Fold(sum) {
 		return ChecksumNotNeeded
 	}
 	return complete(frame, l)

@@ -27,15 +27,53 @@ func mix(a, b uint64) uint64 {
 // packet stay together; addresses and protocol for other IP; MACs and EtherType
 // for the rest. VLAN tags do not count. All 64 bits are usable.
 func FlowHash(k *HashKey, frame []byte, l *Layout) uint64 {
+	hash, _, _ := ReadFlow(k, frame, l)
+	return hash
+}
+
+// ReadFlow reads all at once that a tunnel needs of a frame: its FlowHash, the
+// DSCP and ECN byte of its packet (0 if it is not IP), and whether its checksum
+// is known to be complete; if not, [CompleteChecksum] has to see to it.
+func ReadFlow(k *HashKey, frame []byte, l *Layout) (hash uint64, tos uint8, complete bool) {
 	if !l.Plain {
-		return flowHash(k, frame, l)
+		return flowHash(k, frame, l), tosOf(frame, l), false
 	}
+	last := uint64(l.Proto) << 32
+	var addresses, pseudo uint64
 	if l.L4 == plain4 {
-		h := (*[12]byte)(frame[plain4-8 : plain4+4])
-		return finish(k, binary.BigEndian.Uint64(h[0:8])^k[0], uint64(l.Proto)<<32|uint64(binary.BigEndian.Uint32(h[8:12])))
+		h := (*[plain4 + udpLen]byte)(frame)
+		a := binary.BigEndian.Uint64(h[plain4-8 : plain4])
+		last |= uint64(binary.BigEndian.Uint32(h[plain4 : plain4+4]))
+		addresses = a ^ k[0]
+		pseudo = a>>32 + a&0xffffffff + uint64(l.L3Len-IPv4MinLen) + uint64(l.Proto)
+		tos = h[EthernetLen+1]
+	} else {
+		h := (*[plain6 + udpLen]byte)(frame)
+		last |= uint64(binary.BigEndian.Uint32(h[plain6 : plain6+4]))
+		addresses = hash6(k, (*[32]byte)(h[plain6-32:plain6]))
+		pseudo = PseudoHeader6(IPFrom16((*[16]byte)(h[22:38])), IPFrom16((*[16]byte)(h[38:54])), l.Proto, l.L3Len-IPv6Len)
+		tos = uint8(binary.BigEndian.Uint16(h[EthernetLen:EthernetLen+2]) >> 4)
 	}
-	h := (*[36]byte)(frame[plain6-32 : plain6+4])
-	return finish(k, hash6(k, (*[32]byte)(h[0:32])), uint64(l.Proto)<<32|uint64(binary.BigEndian.Uint32(h[32:36])))
+	return finish(k, addresses, last), tos, checksumField(frame, l) != Fold(pseudo)
+}
+
+// checksumField is the transport checksum of a Plain frame.
+func checksumField(frame []byte, l *Layout) uint16 {
+	at := l.L4 + 6
+	if l.Proto == ProtoTCP {
+		at = l.L4 + 16
+	}
+	return binary.BigEndian.Uint16(frame[at : at+2])
+}
+
+func tosOf(frame []byte, l *Layout) uint8 {
+	switch {
+	case l.IsIPv4():
+		return IPv4(frame[l.L3:]).TOS()
+	case l.IsIPv6():
+		return IPv6(frame[l.L3:]).TrafficClass()
+	}
+	return 0
 }
 
 // hash6 mixes the addresses of an IPv6 header.

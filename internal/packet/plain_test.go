@@ -49,13 +49,17 @@ func TestPlainFramesAreReadAlike(t *testing.T) {
 				other++
 			}
 			want.Plain = false
-			if a, b := FlowHash(&key, frame, &got), FlowHash(&key, frame, &want); a != b {
-				t.Fatalf("% x: hash %x, want %x", frame, a, b)
+			hash, tos, complete := ReadFlow(&key, frame, &got)
+			if wantHash, wantTOS, _ := ReadFlow(&key, frame, &want); hash != wantHash || tos != wantTOS {
+				t.Fatalf("% x: hash %x, TOS %x, want %x, %x", frame, hash, tos, wantHash, wantTOS)
 			}
 			a, b := bytes.Clone(frame), bytes.Clone(frame)
 			did := CompleteChecksum(a, &got)
 			if did != CompleteChecksum(b, &want) || !bytes.Equal(a, b) {
 				t.Fatalf("% x: %v, and %x instead of %x", frame, did, a, b)
+			}
+			if complete && did != ChecksumNotNeeded {
+				t.Fatalf("% x: said to be complete, but %v", frame, did)
 			}
 			if did == ChecksumCompleted {
 				completed++
