@@ -21,9 +21,9 @@ const (
 	batchSize = 64  // frames walked together
 	burstSize = 256 // frames of picot that share a kick
 	chunks    = 2048
-	// fillDepth is how many frames picot keeps in a busy port's fill ring: a
-	// sixteenth of five eighths of the shard, and the eighth that is for growth.
-	fillDepth = chunks*5/8/16 + chunks/8
+	// fillDepth is how many frames picot keeps in a busy port's fill ring, when
+	// they come as fast as they can.
+	fillDepth = 336
 )
 
 // socketOptions are those of the agent's workload ports.

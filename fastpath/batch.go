@@ -37,6 +37,7 @@ func (w *worker) pollBatch(k *sock) int {
 		return 0
 	}
 	k.received += uint64(n)
+	w.pace(k)
 	w.fetch(w.descs[:n])
 	w.ingress(k.port)
 	k.shard.filled(k, -w.claim(k, w.descs[:n]))

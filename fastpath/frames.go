@@ -66,6 +66,8 @@ type shard struct {
 	// those who join later.
 	seats int
 	share int
+	// growth is how many frames all members together may have above their shares.
+	growth int
 	// lacking is the sum over members of what each is below its share: so many
 	// free frames are spoken for. grown is the sum of what each is above it.
 	lacking, grown int
@@ -89,21 +91,26 @@ func newShard(m *xsk.Memory, index, owner int) *shard {
 	return s
 }
 
-// seat shares the shard out: five eighths among as many members, an eighth to
-// those who are first to have use for it, the rest to frames under way.
+// seat shares the shard out: three sixteenths are for frames under way, seven for
+// those members who have use for them, the rest is shared among as many members.
+// One alone has all of it as its share. What a ring holds it keeps until pace
+// says otherwise.
 func (s *shard) seat(seats int) {
 	s.seats = max(seats, len(s.members))
-	s.share = min(fillDeep, max(fillFloor, s.total*5/8/s.seats))
+	rings := s.total * 13 / 16
+	shared := rings
+	if s.seats > 1 {
+		shared = s.total * 6 / 16
+	}
+	s.share = min(fillDeep, max(fillFloor, shared/s.seats))
+	s.growth = max(0, rings-s.share*s.seats)
 	s.lacking, s.grown = 0, 0
 	for _, m := range s.members {
-		m.depth = min(fillDeep, s.share+s.growth())
+		m.depth = max(s.share, m.inFill)
 		s.lacking += s.lack(m)
 		s.grown += max(0, m.inFill-s.share)
 	}
 }
-
-// growth is how many frames all members together may have above their shares.
-func (s *shard) growth() int { return s.total / 8 }
 
 func (s *shard) join(k *sock) error {
 	if (len(s.members)+1)*fillFloor > s.total/2 {
@@ -138,13 +145,10 @@ func (s *shard) filled(k *sock, n int) {
 // filling members up to their shares.
 func (s *shard) spare() int { return len(s.free) - s.lacking }
 
-// fillable is how many frames may go into k's fill ring: up to its share, and
-// more once it carries much, for an idle ring would keep them from others.
+// fillable is how many frames may go into k's fill ring, negative if it holds
+// too many: up to its share, and above it up to its depth from what is for growth.
 func (s *shard) fillable(k *sock) int {
-	more := 0
-	if k.received >= hotFrames {
-		more = max(0, min(s.spare()-s.share*(s.seats-len(s.members)), s.growth()-s.grown))
-	}
+	more := max(0, min(s.spare()-s.share*(s.seats-len(s.members)), s.growth-s.grown))
 	return min(k.depth-k.inFill, s.lack(k)+more, len(s.free))
 }
 

@@ -43,7 +43,7 @@ func (r *rig) succeed(h *Handover) *Engine {
 // bareRig is newRig without the end's checks: its frames go to another engine.
 func bareRig(t *testing.T, c Config) *rig {
 	t.Helper()
-	c.ChunksPerShard, c.PortsPerShard, c.MaxPorts, c.NUMANode = 256, 2, 16, -1
+	c.ChunksPerShard, c.PortsPerShard, c.MaxPorts, c.NUMANode = 512, 2, 16, -1
 	e, err := New(c)
 	if err != nil {
 		t.Fatal(err)

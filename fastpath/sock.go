@@ -16,12 +16,14 @@ type sock struct {
 
 	row *row
 
-	inFill  int   // frames in the fill ring or with the kernel for receiving
-	depth   int   // what inFill is kept at
-	watched bool  // by epoll; always while it is not active
-	carried int   // frames since it is watched
-	active  bool  // in the worker's active list
-	last    int64 // walk.Now of the last frame
+	inFill  int    // frames in the fill ring or with the kernel for receiving
+	depth   int    // what inFill is kept at: the share, more if much comes
+	paced   int64  // walk.Now when depth was looked at last
+	counted uint64 // received, then
+	watched bool   // by epoll; always while it is not active
+	carried int    // frames since it is watched
+	active  bool   // in the worker's active list
+	last    int64  // walk.Now of the last frame
 
 	staged  []xsk.Desc // of this burst, for the tx ring
 	cells   []uint16   // beside staged: where to count the frame if it goes out

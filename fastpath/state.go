@@ -158,6 +158,7 @@ func (e *Engine) takePlaces(b []byte, partial map[xsk.Addr]bool) {
 // take begins with a socket whose rings are now this worker's.
 func (w *worker) take(k *sock) {
 	k.xs.Reload()
+	k.paced, k.counted = w.eng.clock(), k.received
 	if k.xs.Outstanding() > 0 {
 		k.sending = true
 		w.sending = append(w.sending, k)
