@@ -155,6 +155,9 @@ func (n *nodes) followLeases(ctx context.Context) {
 		if gone {
 			delete(n.lease, o.Name)
 		} else {
+			if n.lease[o.Name] == "" {
+				n.writer.Enqueue(o.Name, writer.Static) // its first sign of life: now Alive is more than a guess
+			}
 			n.lease[o.Name] = o.ResourceVersion
 		}
 		n.dirty[o.Name] = true
