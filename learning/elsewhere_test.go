@@ -1,6 +1,7 @@
 package learning
 
 import (
+	"strconv"
 	"testing"
 
 	"picot.dev/picot/arpnd"
@@ -85,6 +86,46 @@ func TestDeletedByOthers(t *testing.T) {
 				t.Errorf("wrote %+v, want a create: %t", w, tt.want)
 			}
 		})
+	}
+}
+
+// TestDeletedByOthersIsToldByAConflict: that a binding was deleted may be told by
+// the answer to a refresh, before the watch tells it. It comes back all the same.
+func TestDeletedByOthersIsToldByAConflict(t *testing.T) {
+	c, _, now := elsewhere(t)
+	o := Observation{IP: ipN(2), Time: now.Mono, Port: 1<<16 | 1, MAC: macN(2), Class: arpnd.Strong}
+	c.Observe(o, now)
+	for i, w := range c.Take().Writes {
+		b := w.New
+		b.Version = Version{w.Key.String(), strconv.Itoa(5 + i)}
+		c.Done(w.Key, w.Seq, Result{Version: b.Version}, now)
+		c.Set(w.Key, b, now)
+	}
+	now.Mono += 61 * second
+	o.Time = now.Mono
+	c.Observe(o, now)
+	now.Mono += second
+	c.Tick(now)
+	refreshes := c.Take().Writes
+	if len(refreshes) != 2 || refreshes[0].Op != OpRefresh || refreshes[1].Op != OpRefresh {
+		t.Fatalf("wrote %+v, want two refreshes", refreshes)
+	}
+	now.Mono += 100 * second // silent since, but not for the expiry
+	for _, w := range refreshes {
+		c.Done(w.Key, w.Seq, Result{Outcome: Conflict, Known: true}, now)
+	}
+	for _, w := range refreshes {
+		c.Gone(w.Key, w.From.UID, now)
+	}
+	made := map[Key]bool{}
+	for _, w := range c.Take().Writes {
+		if w.Op != OpCreate {
+			t.Errorf("wrote %+v", w)
+		}
+		made[w.Key] = true
+	}
+	if !made[FDB(modelNet, macN(2))] || !made[Neighbor(modelNet, ipN(2))] || len(made) != 2 {
+		t.Errorf("made %v anew", made)
 	}
 }
 
