@@ -85,7 +85,7 @@ func (n *Node) build(number int) error {
 		}
 	}
 	if l.objects != nil && !o.NoAgent {
-		if err := n.relay(l.objects.address); err != nil {
+		if err := n.relay(cmp.Or(o.Kubeconfig, l.config)); err != nil {
 			return err
 		}
 	}

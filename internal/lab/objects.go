@@ -21,7 +21,6 @@ import (
 // objects takes the place of the manifest files: an API server.
 type objects struct {
 	client  *client.Client
-	address string // of the server, host:port
 	written map[string]stored
 }
 
@@ -36,12 +35,21 @@ func newObjects(kubeconfig string) (*objects, error) {
 	if err != nil {
 		return nil, err
 	}
+	c, err := client.New(config)
+	return &objects{client: c, written: map[string]stored{}}, err
+}
+
+// serverOf is the host and port of the server a kubeconfig names.
+func serverOf(kubeconfig string) (string, error) {
+	config, err := client.Config(kubeconfig)
+	if err != nil {
+		return "", err
+	}
 	u, err := url.Parse(config.Host)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: server: %w", kubeconfig, err)
+		return "", fmt.Errorf("kubeconfig %s: server: %w", kubeconfig, err)
 	}
-	c, err := client.New(config)
-	return &objects{client: c, address: u.Host, written: map[string]stored{}}, err
+	return u.Host, nil
 }
 
 // write creates the object of a manifest, or changes the spec of the one there.
@@ -97,9 +105,13 @@ func (o *objects) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// relay lets the node's agent reach a server of this machine: what connects to
-// its address in the node's namespace comes out here.
-func (n *Node) relay(address string) error {
+// relay lets the node's agent reach the server of this machine that its kubeconfig
+// names: what connects to its address in the node's namespace comes out here.
+func (n *Node) relay(kubeconfig string) error {
+	address, err := serverOf(kubeconfig)
+	if err != nil {
+		return err
+	}
 	var in net.Listener
 	if err := n.Do(func() (err error) { in, err = net.Listen("tcp", address); return err }); err != nil {
 		return fmt.Errorf("a way to the API server: %w", err)

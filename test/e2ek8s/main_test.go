@@ -47,10 +47,25 @@ type cluster struct {
 	*lab.Lab
 	t      *testing.T
 	server *apitest.Server
-	way    *apitest.Proxy // to the server, for all but api
+	way    ways           // to the server, for all but api
 	api    *client.Client // the administrator's
 	audit  string         // the server's log of writes to picot's kinds
 	n1, n2 *lab.Node
+}
+
+// ways are ways to the server that can be cut: the lab's own, then each node's.
+type ways []*apitest.Proxy
+
+func (w ways) Cut() {
+	for _, p := range w {
+		p.Cut()
+	}
+}
+
+func (w ways) Restore() {
+	for _, p := range w {
+		p.Restore()
+	}
 }
 
 const auditPolicy = `apiVersion: audit.k8s.io/v1
@@ -82,9 +97,9 @@ func newClusterWith(t *testing.T, o apitest.Options, args ...string) *cluster {
 	o.Args = append(o.Args, "--audit-policy-file="+policy, "--audit-log-path="+c.audit)
 	c.server = apitest.Start(t, o)
 	c.api = c.server.Client(t)
-	c.way = c.server.Proxy(t)
+	c.way = ways{c.server.Proxy(t)}
 	admin := filepath.Join(dir, "admin.kubeconfig")
-	writeKubeconfig(t, admin, c.way.Config(c.server.Config()))
+	writeKubeconfig(t, admin, c.way[0].Config(c.server.Config()))
 	var err error
 	c.Lab, err = lab.New(context.Background(), lab.Options{Picot: picot, Kubeconfig: admin})
 	must(t, err)
@@ -101,7 +116,9 @@ func newClusterWith(t *testing.T, o apitest.Options, args ...string) *cluster {
 	for _, n := range []**lab.Node{&c.n1, &c.n2} {
 		name := fmt.Sprintf("node%d", len(c.Nodes())+1)
 		file := filepath.Join(dir, name+".kubeconfig")
-		writeKubeconfig(t, file, c.way.Config(c.server.AgentConfig(t, name)))
+		own := c.server.Proxy(t)
+		c.way = append(c.way, own)
+		writeKubeconfig(t, file, own.Config(c.server.AgentConfig(t, name)))
 		*n, err = c.AddNode(lab.NodeOptions{Name: name, Kubeconfig: file, Args: args})
 		must(t, err)
 	}

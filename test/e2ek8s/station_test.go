@@ -31,9 +31,15 @@ type wire struct {
 // newWire opens the device of a pod.
 func (c *cluster) newWire(p *lab.Pod) *wire {
 	c.t.Helper()
+	return c.newWireAt(p.Do, lab.PodDevice)
+}
+
+// newWireAt opens a device of the namespace in which inside runs what it is given.
+func (c *cluster) newWireAt(inside func(func() error) error, device string) *wire {
+	c.t.Helper()
 	w := &wire{t: c.t, hear: func([]byte) {}, done: make(chan struct{})}
-	must(c.t, p.Do(func() error {
-		dev, err := net.InterfaceByName(lab.PodDevice)
+	must(c.t, inside(func() error {
+		dev, err := net.InterfaceByName(device)
 		if err != nil {
 			return err
 		}
@@ -162,6 +168,15 @@ func (s station) dad(t *testing.T) []byte {
 	b := s.v6.As16()
 	to := netip.AddrFrom16([16]byte{0: 0xff, 1: 2, 11: 1, 12: 0xff, 13: b[13], 14: b[14], 15: b[15]})
 	return s.icmp6(t, netip.IPv6Unspecified(), to, net.HardwareAddr{0x33, 0x33, 0xff, b[13], b[14], b[15]}, 135, append(make([]byte, 4), b[:]...))
+}
+
+// ns asks for the owner of an address.
+func (s station) ns(t *testing.T, target netip.Addr) []byte {
+	t.Helper()
+	b := target.As16()
+	to := netip.AddrFrom16([16]byte{0: 0xff, 1: 2, 11: 1, 12: 0xff, 13: b[13], 14: b[14], 15: b[15]})
+	body := append(append(make([]byte, 4), b[:]...), 1, 1)
+	return s.icmp6(t, s.v6, to, net.HardwareAddr{0x33, 0x33, 0xff, b[13], b[14], b[15]}, 135, append(body, s.mac...))
 }
 
 // chatter is what a host that is not running yet may send: MLD, RS, a probe, DAD.
