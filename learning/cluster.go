@@ -147,6 +147,15 @@ func (c *Core) again(e *entry, old Binding, seen int64) {
 	}
 }
 
+// frozen is until when a binding stays where it is, 0 if nothing keeps it. A dead
+// node keeps nothing: its station may be anywhere else.
+func (c *Core) frozen(e *entry) int64 {
+	if e.thaw != 0 && c.dead[e.b.Node] {
+		return 0
+	}
+	return e.thaw
+}
+
 // thawAt is when a freeze ends, by the clock that does not step. Whatever the
 // clocks say, it is not longer than ours would be.
 func (c *Core) thawAt(until int64) int64 {

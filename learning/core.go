@@ -88,6 +88,7 @@ type Core struct {
 	entries map[Key]*entry
 	claims  map[Key][]EndpointKey            // of our endpoints, in the order they came
 	refused map[Key]map[EndpointKey]bool     // those that do not stand, told once
+	dead    map[string]bool                  // nodes that are not alive
 	held    map[EndpointKey]map[*entry]bool  // bindings of this node, by endpoint
 	bound   map[Key]map[packet.IP]bool       // FDB key -> learned Neighbors with this MAC
 	wanted  map[table.PortID]map[*entry]bool // entries with evidence from a port, not yet stored
@@ -195,7 +196,7 @@ func NewCore(node string, o Options) (*Core, error) {
 		ports: map[table.PortID]*port{}, portOf: map[EndpointKey]*port{},
 		entries: map[Key]*entry{}, claims: map[Key][]EndpointKey{},
 		refused: map[Key]map[EndpointKey]bool{}, idle: &part{},
-		held: map[EndpointKey]map[*entry]bool{}, bound: map[Key]map[packet.IP]bool{},
+		dead: map[string]bool{}, held: map[EndpointKey]map[*entry]bool{}, bound: map[Key]map[packet.IP]bool{},
 		wanted: map[table.PortID]map[*entry]bool{},
 	}
 	c.SetNodes(1)
@@ -218,6 +219,20 @@ func (c *Core) Stats() Stats {
 
 // SetNodes tells how many nodes share the refresh budget.
 func (c *Core) SetNodes(n int) { c.budget.share(c.opt.RefreshBudget, n) }
+
+// NodeAlive tells whether another node is alive, as the cluster judges it. Of a
+// node nothing was told of it is. A dead node's bindings are frozen no more.
+func (c *Core) NodeAlive(name string, alive bool, now Now) {
+	c.now = now
+	if alive || name == c.node {
+		delete(c.dead, name)
+		return
+	}
+	if !c.dead[name] {
+		c.dead[name] = true
+		c.reconcileAll("")
+	}
+}
 
 // Gate opens or shuts the core. While it is shut evidence is remembered but
 // nothing is written, probed or asked, and nothing expires. It may open once

@@ -166,7 +166,7 @@ func (c *Core) judgeWant(e *entry) {
 		c.part(e).router = w.router
 	case e.have && w.class == arpnd.Weak:
 		c.stats.Weak++
-	case e.have && c.now.Mono < e.thaw:
+	case e.have && c.now.Mono < c.frozen(e):
 		c.stats.Frozen++
 	case c.now.Mono-w.at > c.opt.ReReport.Nanoseconds():
 		c.stats.Stale++ // a station that still speaks has been heard again since

@@ -25,7 +25,8 @@
 //	 port of ours   |                  |                     |                  |
 //	learned,        | takeover         | -                   | claim            | -
 //	 elsewhere      |                  |                     |                  |
-//	frozen, other   | -                | -                   | claim            | -
+//	frozen, other   | - (takeover if   | -                   | claim            | -
+//	                |   its node died) |                     |                  |
 //	static, of this | - (not touched)  | -                   | update if it     | delete: the endpoint
 //	 node           |                  |                     | differs          | claims it no longer
 //	static,         | - (not touched)  | -                   | refused, Event;  | -

@@ -47,6 +47,12 @@ type model struct {
 	endpoints []*modelEndpoint // in the order they came
 	truth     map[Key]*truth
 	restarted map[string]int64 // when a node began to know anything
+	dead      map[string]bool  // nodes that others think are not alive
+}
+
+// frozen: it stays where it is, unless that is a node others think is dead.
+func (m *model) frozen(t *truth, node string) bool {
+	return m.now < t.frozenUntil && (t.node == node || !m.dead[t.node])
 }
 
 const modelNet = "red"
@@ -88,7 +94,7 @@ func (m *model) observe(node, name string, mac packet.MAC, ip packet.IP, strong 
 	case f != nil && at(f):
 		f.seen = m.now
 	default:
-		if f != nil && (!strong || m.now < f.frozenUntil) {
+		if f != nil && (!strong || m.frozen(f, node)) {
 			return // weak never moves; frozen stays
 		}
 		learned := 0
@@ -104,7 +110,7 @@ func (m *model) observe(node, name string, mac packet.MAC, ip packet.IP, strong 
 		m.truth[FDB(modelNet, mac)].segment = ep.segment
 		if strong {
 			for k, t := range m.truth { // addresses come along
-				if k.IsNeighbor() && !t.static && t.mac == mac && !at(t) && m.now >= t.frozenUntil {
+				if k.IsNeighbor() && !t.static && t.mac == mac && !at(t) && !m.frozen(t, node) {
 					m.give(k, node, name, mac, t.router)
 				}
 			}
@@ -124,7 +130,7 @@ func (m *model) observe(node, name string, mac packet.MAC, ip packet.IP, strong 
 			n.router = router
 		}
 		return
-	case !strong, n != nil && m.now < n.frozenUntil:
+	case !strong, n != nil && m.frozen(n, node):
 		return
 	}
 	if f := m.truth[FDB(modelNet, mac)]; f.static && ip == packet.IPFromAddr(slowEUI64(mac)) {
@@ -150,7 +156,7 @@ func (m *model) give(k Key, node, ep string, mac packet.MAC, router Router) {
 	t := &truth{node: node, ep: ep, mac: mac, router: router, seen: m.now}
 	if old := m.truth[k]; old != nil {
 		t.moves, t.movesSince = 1, m.now
-		if old.moves > 0 && m.now-old.movesSince <= 180 {
+		if old.moves > 0 && old.frozenUntil == 0 && m.now-old.movesSince <= 180 {
 			t.moves, t.movesSince = old.moves+1, old.movesSince
 		}
 		if t.moves > 5 {
@@ -167,11 +173,8 @@ func (m *model) give(k Key, node, ep string, mac packet.MAC, router Router) {
 // adopt brings addresses to where their MAC has been for a re-report.
 func (m *model) adopt() {
 	for k, t := range m.truth {
-		if !k.IsNeighbor() || t.static || m.now < t.frozenUntil {
-			continue
-		}
 		f := m.truth[FDB(modelNet, t.mac)]
-		if f == nil || f.static || f.node == t.node || m.now < max(t.since, f.since, m.restarted[f.node])+30 {
+		if !k.IsNeighbor() || t.static || f == nil || f.static || f.node == t.node || m.frozen(t, f.node) || m.now < max(t.since, f.since, m.restarted[f.node])+30 {
 			continue
 		}
 		seen := max(f.seen, m.restarted[f.node])
@@ -259,10 +262,11 @@ func (m *model) remove(e *modelEndpoint) {
 }
 
 // free deletes a static binding; who was refused is tried again, first on the
-// node that freed it.
+// node that freed it, then on those behind it, as the sim's news goes round.
 func (m *model) free(k Key, first string) {
 	delete(m.truth, k)
-	for _, node := range append([]string{first}, m.nodes...) {
+	at := slices.Index(m.nodes, first)
+	for _, node := range slices.Concat(m.nodes[at:], m.nodes[:at]) {
 		for _, e := range m.endpoints {
 			if e.node == node && slices.Contains(m.claims(e), k) {
 				m.claim(e, k)
@@ -288,7 +292,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), op: map[Key]bool{}}
 	names := []string{"A", "B", "C"}
 	w.sim = newSim(t, Options{}, names...)
-	w.m = &model{now: w.sim.mono / second, learning: true, maxMACs: 2, maxIPs: 2, nodes: names, truth: map[Key]*truth{}, restarted: map[string]int64{}}
+	w.m = &model{now: w.sim.mono / second, learning: true, maxMACs: 2, maxIPs: 2, nodes: names, truth: map[Key]*truth{}, restarted: map[string]int64{}, dead: map[string]bool{}}
 	w.sim.setNetwork(w.network())
 	for i := range 4 {
 		mac := packet.MAC{2, 0, 0, 0, 0, byte(i + 1)}
@@ -361,6 +365,11 @@ func (w *walk) step() {
 		}
 	case n < 94:
 		w.release(node)
+	case n < 95:
+		dead := !w.m.dead[node.name] && w.rnd.IntN(2) == 0
+		w.note("%s judged dead %v", node.name, dead)
+		w.m.dead[node.name] = dead
+		w.sim.setAlive(node.name, !dead)
 	case n < 96:
 		w.note("restart %s", node.name)
 		w.m.restarted[node.name] = w.m.now

@@ -78,7 +78,7 @@ func (c *Core) observeMAC(p *port, ep *Endpoint, n *Network, o *Observation) boo
 		c.stats.Weak++
 		return false
 	}
-	if e != nil && e.have && c.now.Mono < e.thaw {
+	if e != nil && e.have && c.now.Mono < c.frozen(e) {
 		c.stats.Frozen++
 		return false
 	}
@@ -101,7 +101,7 @@ func (c *Core) observeMAC(p *port, ep *Endpoint, n *Network, o *Observation) boo
 func (c *Core) follow(k Key, p *port, ep *Endpoint, o *Observation) {
 	for _, ip := range sortedIPs(c.bound[k]) {
 		e := c.entries[Neighbor(k.Network, ip)]
-		if e == nil || e.ours(c.node, ep) || c.now.Mono < e.thaw {
+		if e == nil || e.ours(c.node, ep) || c.now.Mono < c.frozen(e) {
 			continue
 		}
 		c.wants(e, want{class: arpnd.Strong, port: p.ID, at: o.Time, mac: o.MAC, router: e.b.Router})
@@ -111,7 +111,7 @@ func (c *Core) follow(k Key, p *port, ep *Endpoint, o *Observation) {
 // followLate is follow for a Neighbor that was somewhere else when its MAC came
 // here, which this node hears only now. The API server's versions tell the order.
 func (c *Core) followLate(e *entry) {
-	if f, p := c.stray(e); p != nil && e.thaw == 0 && older(e.b.Version, f.b.Version) {
+	if f, p := c.stray(e); p != nil && c.frozen(e) == 0 && older(e.b.Version, f.b.Version) {
 		c.adopt(e, f, p)
 	}
 }
@@ -124,7 +124,7 @@ func (c *Core) followStray(e *entry) {
 	if p == nil {
 		return
 	}
-	if at := max(e.thaw, max(e.since, f.since)+c.opt.ReReport.Nanoseconds()); c.now.Mono < at {
+	if at := max(c.frozen(e), max(e.since, f.since)+c.opt.ReReport.Nanoseconds()); c.now.Mono < at {
 		c.look(at)
 		return
 	}
@@ -179,7 +179,7 @@ func (c *Core) observeIP(p *port, ep *Endpoint, n *Network, o *Observation) {
 		c.stats.Weak++
 		return
 	}
-	if e != nil && e.have && c.now.Mono < e.thaw {
+	if e != nil && e.have && c.now.Mono < c.frozen(e) {
 		c.stats.Frozen++
 		return
 	}

@@ -73,6 +73,7 @@ func (r *script) fatalf(format string, args ...any) {
 //	every DURATION for DURATION COMMAND...
 //	host NODE NAME MAC IP              answers probes, until no-host
 //	cut|heal NODE                      from the API
+//	dead|alive NODE                    as the cluster judges it
 //	watch NODE DURATION                watch events come so late
 //	api NODE DURATION                  writes are answered so late
 //	clock NODE DURATION                the wall clock steps
@@ -144,6 +145,8 @@ func (r *script) run(w []string) {
 	case "cut", "heal":
 		s.node(w[1]).cut = w[0] == "cut"
 		s.pump()
+	case "dead", "alive":
+		s.setAlive(w[1], w[0] == "alive")
 	case "watch":
 		s.node(w[1]).delay = r.duration(w[2]).Nanoseconds()
 	case "api":

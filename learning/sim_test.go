@@ -32,7 +32,8 @@ type sim struct {
 	verbose bool
 	unknown bool         // conflicts do not say what there is
 	jitter  func() int64 // nil, or what a write's answer and each kind's news take longer
-	skewed  bool         // the clocks differ, frozenUntil means little
+	dead    map[string]bool
+	skewed  bool // the clocks differ, frozenUntil means little
 }
 
 // host is a station that answers probes at a port.
@@ -73,7 +74,7 @@ type simEvent struct {
 const simWall = 1_700_000_000_000_000
 
 func newSim(t testing.TB, o Options, names ...string) *sim {
-	s := &sim{t: t, mono: 1000 * second, store: map[Key]Binding{}, opt: o, hosts: map[host]bool{}, events: map[EventKind]int{}}
+	s := &sim{t: t, mono: 1000 * second, store: map[Key]Binding{}, opt: o, hosts: map[host]bool{}, dead: map[string]bool{}, events: map[EventKind]int{}}
 	for i, name := range names {
 		n := &simNode{name: name, index: i}
 		s.nodes = append(s.nodes, n)
@@ -94,6 +95,9 @@ func (s *sim) start(n *simNode) {
 	n.core, n.queue, n.held, n.sent = core, nil, nil, nil
 	n.ports, n.supp = map[string]table.PortID{}, map[table.PortID]*Suppressor{}
 	core.SetNodes(len(s.nodes))
+	for name := range s.dead {
+		core.NodeAlive(name, false, s.now(n))
+	}
 	for _, net := range n.nets {
 		core.SetNetwork(net, s.now(n))
 	}
@@ -110,6 +114,19 @@ func (s *sim) start(n *simNode) {
 		core.Set(k, s.store[k], s.now(n))
 	}
 	core.Gate(true, s.now(n))
+	s.pump()
+}
+
+// setAlive is the cluster's judgement of a node, which may be wrong.
+func (s *sim) setAlive(name string, alive bool) {
+	if alive {
+		delete(s.dead, name)
+	} else {
+		s.dead[name] = true
+	}
+	for _, n := range s.nodes {
+		n.core.NodeAlive(name, alive, s.now(n))
+	}
 	s.pump()
 }
 
@@ -402,7 +419,7 @@ func (s *sim) admit(n *simNode, w Write, have Binding, ok bool) {
 			bad("takes another's static binding")
 		}
 	}
-	if frozen := have.FrozenUntil > simWall+s.mono/1000; w.Op == OpTakeOver && frozen && !s.skewed {
+	if frozen := have.FrozenUntil > simWall+s.mono/1000; w.Op == OpTakeOver && frozen && !s.skewed && (have.Node == n.name || !s.dead[have.Node]) {
 		bad("moves while frozen")
 	}
 }

@@ -33,6 +33,7 @@ func (l *learner) onDesired(d desired.Delta, listed map[string]bool, open bool) 
 			} else {
 				l.nodes[name] = true
 			}
+			l.core.NodeAlive(name, n == nil || !n.Dead, l.now)
 		}
 		if len(d.Nodes) > 0 {
 			l.core.SetNodes(len(l.nodes))

@@ -2,6 +2,7 @@ package e2ek8s
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -231,9 +232,21 @@ func (l *learnLab) wantReachable(s station) {
 	}
 }
 
+// freeze keeps a station where it is for as long as that may be, as too many moves
+// would.
+func (l *learnLab) freeze(s station) {
+	l.t.Helper()
+	patch := []byte(fmt.Sprintf(`{"status":{"frozenUntil":%q}}`, time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z")))
+	must(l.t, l.api.Patch(within(l.t, 10*time.Second), client.Resource{Name: v1alpha1.ResourceFDBEntries}, name("red", s.mac.String()), "", patch, &v1alpha1.FDBEntry{}))
+	for _, ip := range []netip.Addr{s.v4, s.v6} {
+		must(l.t, l.api.Patch(within(l.t, 10*time.Second), client.Resource{Name: v1alpha1.ResourceNeighbors}, name("red", ip.String()), "", patch, &v1alpha1.Neighbor{}))
+	}
+}
+
 // TestDeadNode: the network of a node is cut. Its stations go on being forwarded
 // to but are neither answered for nor defended, and one that shows up elsewhere is
-// taken over at once. The node comes back, and with it whoever is still there.
+// taken over at once, were it frozen. The node comes back, and with it whoever is
+// still there.
 func TestDeadNode(t *testing.T) {
 	l := newLearnLab(t, mortal...)
 	silent, moving := l.silentHost(), stationN(31)
@@ -244,6 +257,16 @@ func TestDeadNode(t *testing.T) {
 	for _, s := range []station{silent, moving, c} {
 		l.wantAnswers(a, s)
 	}
+
+	l.freeze(moving)
+	l.eventually(20*time.Second, "node1 to refuse a frozen station", func() error {
+		l.w1.send(moving.garp(t))
+		s, err := l.n1.Status(within(t, 10*time.Second))
+		if err != nil || s.Learning == nil || s.Learning.Refused["frozen"] == 0 {
+			return fmt.Errorf("learning %+v, %w", s.Learning, cmp.Or(err, errThere))
+		}
+		return nil
+	})
 
 	restore := l.cutOff(l.n2)
 	stop()
