@@ -60,10 +60,12 @@ type Prober struct {
 	// IP is the network's gateway address of the target's family. Zero or of
 	// the other family: none.
 	IP packet.IP
+	// Tags are those the host's own frames carry.
+	Tags packet.Tags
 }
 
 // BuildProbe writes a frame to dst that makes the living owner of ip at mac
-// answer, and returns its length, 0 if dst is shorter than ProbeLen.
+// answer, and returns its length, 0 if dst is shorter than ProbeLen and the tags.
 // Everything about it is unicast.
 //
 // IPv4: an ARP request from the gateway's address. Without a gateway spa is
@@ -77,9 +79,17 @@ type Prober struct {
 // tentative host give up the address (RFC 4862 section 5.4.3); a unicast source
 // makes it ignore the NS.
 func BuildProbe(dst []byte, p Prober, ip packet.IP, mac packet.MAC) int {
-	if len(dst) < ProbeLen {
+	tags := p.Tags.Len()
+	if len(dst) < ProbeLen+tags {
 		return 0
 	}
+	n := buildProbe(dst[tags:], p, ip, mac)
+	copy(dst, dst[tags:tags+packet.EthernetLen-2])
+	p.Tags.Put(dst[packet.EthernetLen-2:][:tags])
+	return tags + n
+}
+
+func buildProbe(dst []byte, p Prober, ip packet.IP, mac packet.MAC) int {
 	if ip.Is4() {
 		var spa uint32
 		if p.IP.Is4() {

@@ -20,7 +20,7 @@ func built(t *testing.T, build func([]byte) int) (packet.Layout, Message, []byte
 	if l.IsIPv6() && l.End() != n {
 		t.Errorf("%d bytes behind the packet", n-l.End())
 	}
-	if build(buf[:n-1]) != 0 && n != GARPLen {
+	if build(buf[:n-1]) != 0 && n != GARPLen+int(l.Tags)*packet.VLANLen {
 		t.Error("built without room")
 	}
 	return l, m, buf[:n]
@@ -62,11 +62,11 @@ func TestBuildProbe(t *testing.T) {
 		sender packet.IP
 	}{
 		{"IPv4", Prober{MAC: ProbeMAC()}, owner4, none4},
-		{"IPv4, gateway", Prober{gateway, asker4}, owner4, asker4},
-		{"IPv4, gateway has only IPv6", Prober{gateway, asker6}, owner4, none4},
+		{"IPv4, gateway", Prober{MAC: gateway, IP: asker4}, owner4, asker4},
+		{"IPv4, gateway has only IPv6", Prober{MAC: gateway, IP: asker6}, owner4, none4},
 		{"IPv6", Prober{MAC: ProbeMAC()}, owner6, addr("fe80::70:69ff:fe63:6f74")},
-		{"IPv6, gateway", Prober{gateway, asker6}, owner6, asker6},
-		{"IPv6, gateway has only IPv4", Prober{gateway, asker4}, owner6, addr("fe80::ff:fe00:1")},
+		{"IPv6, gateway", Prober{MAC: gateway, IP: asker6}, owner6, asker6},
+		{"IPv6, gateway has only IPv4", Prober{MAC: gateway, IP: asker4}, owner6, addr("fe80::ff:fe00:1")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, m, _ := built(t, func(b []byte) int { return BuildProbe(b, tc.from, tc.ip, owner) })
@@ -79,6 +79,25 @@ func TestBuildProbe(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", m, want)
 			}
 		})
+	}
+}
+
+// TestBuildProbeTagged: the same probe behind the tags the host's frames carry.
+func TestBuildProbeTagged(t *testing.T) {
+	for _, tags := range []string{"81000064", "88a800c881000064"} {
+		tagged := append(make([]byte, 12), append(unhex(t, tags), 0, 0)...)
+		var l packet.Layout
+		packet.Parse(tagged, &l)
+		for _, ip := range []packet.IP{owner4, owner6} {
+			from := Prober{MAC: gateway, Tags: packet.TagsOf(tagged, &l)}
+			_, _, got := built(t, func(b []byte) int { return BuildProbe(b, from, ip, owner) })
+			from.Tags = 0
+			_, _, plain := built(t, func(b []byte) int { return BuildProbe(b, from, ip, owner) })
+			want := bytes.Join([][]byte{plain[:12], unhex(t, tags), plain[12:]}, nil)
+			if !bytes.Equal(got, want) {
+				t.Errorf("got  %x\nwant %x", got, want)
+			}
+		}
 	}
 }
 

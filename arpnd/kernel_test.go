@@ -182,9 +182,9 @@ func TestKernelAnswersProbes(t *testing.T) {
 		want Class
 	}{
 		{"ARP", Prober{MAC: ProbeMAC()}, asker4, ARPReply, Strong},
-		{"ARP from the gateway", Prober{gateway, addr("10.0.0.1")}, asker4, ARPReply, Strong},
+		{"ARP from the gateway", Prober{MAC: gateway, IP: addr("10.0.0.1")}, asker4, ARPReply, Strong},
 		{"NS", Prober{MAC: ProbeMAC()}, asker6, NA, Weak},
-		{"NS from the gateway", Prober{gateway, addr("fe80::1")}, asker6, NA, Weak},
+		{"NS from the gateway", Prober{MAC: gateway, IP: addr("fe80::1")}, asker6, NA, Weak},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			frame := make([]byte, 256)

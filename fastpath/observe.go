@@ -55,7 +55,7 @@ func (w *Walk) observe(s *table.Snapshot, p *table.Port, b []byte, l *packet.Lay
 		return
 	}
 	class, ip, _ := arpnd.FrameEvidence(b, l)
-	w.claim(s, p, src, ip, class, 0)
+	w.claim(s, p, src, ip, class, 0, b)
 }
 
 // owns says that the frame claims no address beside the endpoint's own.
@@ -82,7 +82,7 @@ func isOwn(p *table.Port, ip packet.IP) bool {
 }
 
 // observeMessage is about the ARP, RARP or ND message in w.message.
-func (w *Walk) observeMessage(s *table.Snapshot, p *table.Port) {
+func (w *Walk) observeMessage(s *table.Snapshot, p *table.Port, b []byte) {
 	m := &w.message
 	if w.learn == nil || p.Security == table.SecurityMACIP {
 		return
@@ -100,11 +100,12 @@ func (w *Walk) observeMessage(s *table.Snapshot, p *table.Port) {
 			flags |= learning.AdvertRouter
 		}
 	}
-	w.claim(s, p, m.EtherSrc.Uint64(), ip, class, flags)
+	w.claim(s, p, m.EtherSrc.Uint64(), ip, class, flags, b)
 }
 
-// claim reports that a MAC, and an address if it is not zero, is at p.
-func (w *Walk) claim(s *table.Snapshot, p *table.Port, mac uint64, ip packet.IP, class arpnd.Class, flags learning.Flags) {
+// claim reports that a MAC, and an address if it is not zero, is at p: so says the
+// frame b, parsed in w.layout.
+func (w *Walk) claim(s *table.Snapshot, p *table.Port, mac uint64, ip packet.IP, class arpnd.Class, flags learning.Flags, b []byte) {
 	if class == arpnd.None {
 		return
 	}
@@ -131,7 +132,7 @@ func (w *Walk) claim(s *table.Snapshot, p *table.Port, mac uint64, ip packet.IP,
 		return
 	}
 	if !w.learn.ring.Push(learning.Observation{
-		IP: ip, Time: w.Now, Port: p.ID, MAC: packet.MACFromUint64(mac), Class: class, Flags: flags,
+		IP: ip, Time: w.Now, Port: p.ID, MAC: packet.MACFromUint64(mac), Class: class, Flags: flags, Tags: packet.TagsOf(b, &w.layout),
 	}) {
 		w.learn.full.Store(w.learn.full.Load() + 1)
 		return

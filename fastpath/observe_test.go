@@ -1,8 +1,10 @@
 package fastpath
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/gopacket/gopacket"
@@ -72,6 +74,26 @@ func naFrame(t testing.TB, src packet.MAC, from netip.Addr, flags byte) []byte {
 	return icmp6Frame(t, packet.MAC{0x33, 0x33, 0, 0, 0, 1}, src, from, addr("ff02::1"), 136, body)
 }
 
+// TestObservationsHaveTheTags: of every kind of frame, so that a probe of the host
+// can carry them.
+func TestObservationsHaveTheTags(t *testing.T) {
+	for name, frame := range map[string][]byte{
+		"UDP": vmUDP(t, macVM, addr("10.0.0.77"), addr("10.0.0.12")), "NA": naFrame(t, macVM, addr("fd00:10::77"), 0x20),
+	} {
+		for _, tags := range [][]byte{nil, {0x81, 0, 0, 100}, {0x88, 0xa8, 0, 200, 0x81, 0, 0, 100}} {
+			l := newLearner(t, learning.SuppressorOptions{})
+			got := l.send(slices.Concat(frame[:12], tags, frame[12:]), nil)
+			if len(got) != 1 {
+				t.Fatalf("%s, tags %x: reported %+v", name, tags, got)
+			}
+			b := make([]byte, got[0].Tags.Len())
+			if got[0].Tags.Put(b); !bytes.Equal(b, tags) {
+				t.Errorf("%s: tags %x, want %x", name, b, tags)
+			}
+		}
+	}
+}
+
 // TestWhatFramesProve: evidence, address and flags of every kind of frame. What
 // is the endpoint's own proves nothing new.
 func TestWhatFramesProve(t *testing.T) {
@@ -130,7 +152,9 @@ func TestWhatFramesProve(t *testing.T) {
 				return
 			}
 			src := packet.MACFromUint64(mac48(c.frame[6:14]))
-			want := learning.Observation{IP: ipOf(c.ip), Port: l.portA, MAC: src, Class: c.class, Flags: c.flags}
+			var layout packet.Layout
+			packet.Parse(c.frame, &layout)
+			want := learning.Observation{IP: ipOf(c.ip), Port: l.portA, MAC: src, Class: c.class, Flags: c.flags, Tags: packet.TagsOf(c.frame, &layout)}
 			if len(got) != 1 || got[0] != want {
 				t.Fatalf("reported %+v, want %+v", got, want)
 			}

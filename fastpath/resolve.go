@@ -33,7 +33,7 @@ func (w *Walk) resolve(s *table.Snapshot, p *table.Port, f *Frame, target table.
 		}
 	}
 	if w.network.Learning {
-		w.observeMessage(s, p)
+		w.observeMessage(s, p, b)
 	}
 	if m.Op == arpnd.RARP {
 		f.drop(ReasonRARP)

@@ -1,6 +1,9 @@
 package learning
 
-import "picot.dev/picot/arpnd"
+import (
+	"picot.dev/picot/arpnd"
+	"picot.dev/picot/internal/packet"
+)
 
 // Set tells what the cache has of a key: a new object, or its change. The status
 // must name a managing node; an object without binds nothing and is Gone.
@@ -42,9 +45,9 @@ func (c *Core) Gone(k Key, uid string, now Now) {
 		if e.part != c.idle {
 			e.landed, e.retryAt = Version{}, 0
 		}
-		old, seen := e.b, e.seen
+		old, seen, tags := e.b, e.seen, e.tags
 		c.none(e)
-		c.again(e, old, seen)
+		c.again(e, old, seen, tags)
 	}
 	c.reconcile(e)
 	c.drain()
@@ -104,8 +107,9 @@ func (c *Core) reconcileAddresses(f *entry) {
 // lost forgets what this node knew of a binding that is no longer its own.
 func (c *Core) lost(e *entry, old Binding) {
 	p := c.part(e)
+	tags := p.tags
 	if p.want.class == arpnd.None {
-		p.seen = 0
+		p.seen, p.tags = 0, 0
 	}
 	p.written, p.writtenSeen, p.router, p.probed, p.asked, p.answered, p.release = 0, 0, 0, 0, 0, 0, false
 	if !e.have || e.b.Static || e.b.Node == c.node {
@@ -113,7 +117,7 @@ func (c *Core) lost(e *entry, old Binding) {
 	}
 	c.event(Event{Kind: EventLost, Key: e.key, Endpoint: old.Endpoint, Holder: e.b})
 	if !e.key.IsNeighbor() {
-		c.askOldPort(e.key, old)
+		c.askOldPort(e.key, old, tags)
 	}
 }
 
@@ -136,12 +140,13 @@ func (c *Core) none(e *entry) {
 // again asks for a binding of this node that somebody else deleted, as is done
 // to a node that seems dead: its station has been seen not long ago. It is no
 // reason to take the key from anybody.
-func (c *Core) again(e *entry, old Binding, seen int64) {
+func (c *Core) again(e *entry, old Binding, seen int64, tags packet.Tags) {
 	if old.Static || old.Node != c.node || e.flight.Op == OpDelete || e.want.class != arpnd.None ||
 		seen == 0 || c.now.Mono-seen >= c.opt.Expiry.Nanoseconds() {
 		return
 	}
-	c.part(e).seen = seen
+	n := c.part(e)
+	n.seen, n.tags = seen, tags
 	if p := c.portOf[old.Endpoint.EndpointKey]; p != nil && p.Up {
 		c.setWant(e, want{class: arpnd.Weak, port: p.ID, at: c.now.Mono, mac: old.MAC, router: old.Router})
 	}

@@ -131,10 +131,11 @@ type part struct {
 	landed Version // of our last stored write, while the cache may be behind it
 	dead   string  // UID of the life we deleted, while the cache may be behind
 
-	seen   int64  // mono: last frame on the port that holds or wants the key
-	want   want   // evidence that is not true yet
-	router Router // as last heard from the holder here
-	thaw   int64  // mono: frozen before
+	seen   int64       // mono: last frame on the port that holds or wants the key
+	tags   packet.Tags // of that frame
+	want   want        // evidence that is not true yet
+	router Router      // as last heard from the holder here
+	thaw   int64       // mono: frozen before
 
 	flight  Write // under way if Seq is not 0
 	before  Binding
@@ -162,6 +163,7 @@ type want struct {
 	at     int64
 	mac    packet.MAC // of a Neighbor
 	router Router
+	tags   packet.Tags
 }
 
 // Stats count observations by what became of them, and the writes.

@@ -330,7 +330,7 @@ func (c *Core) probe(e *entry, p *port, n *Network) {
 	}
 	c.part(e).probed = c.now.Mono
 	c.look(e.probed + c.opt.ProbeEvery.Nanoseconds())
-	c.sendProbe(p, e.key.IP, e.b.MAC)
+	c.sendProbe(p, e.key.IP, e.b.MAC, e.tags)
 }
 
 // mayProbe is when a probe does no harm: one from 0.0.0.0 is a conflict to a
@@ -342,15 +342,15 @@ func (p *port) mayProbe(n *Network, ip packet.IP, mac packet.MAC) int64 {
 	return max(p.allQuiet, p.probing[mac])
 }
 
-func (c *Core) sendProbe(p *port, ip packet.IP, mac packet.MAC) {
+func (c *Core) sendProbe(p *port, ip packet.IP, mac packet.MAC, tags packet.Tags) {
 	c.stats.Probes++
-	c.out.Probes = append(c.out.Probes, Probe{Port: p.ID, IP: ip, MAC: mac})
+	c.out.Probes = append(c.out.Probes, Probe{Port: p.ID, IP: ip, MAC: mac, Tags: tags})
 }
 
 // askOldPort probes a station that is said to have left. One that came back
 // before the news of its leaving did, and has been silent since, answers; by ARP
 // that is strong evidence and brings it home.
-func (c *Core) askOldPort(k Key, old Binding) {
+func (c *Core) askOldPort(k Key, old Binding, tags packet.Tags) {
 	p, n := c.portOf[old.Endpoint.EndpointKey], c.networks[k.Network]
 	if !c.open || p == nil || !p.Up || n == nil {
 		return
@@ -358,7 +358,7 @@ func (c *Core) askOldPort(k Key, old Binding) {
 	for _, ip := range sortedIPs(c.bound[k]) {
 		if ip.Is4() {
 			if c.now.Mono >= p.mayProbe(n, ip, k.MAC) {
-				c.sendProbe(p, ip, k.MAC)
+				c.sendProbe(p, ip, k.MAC, tags)
 			}
 			return
 		}

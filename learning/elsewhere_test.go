@@ -129,6 +129,51 @@ func TestDeletedByOthersIsToldByAConflict(t *testing.T) {
 	}
 }
 
+// TestProbesCarryTheTags: of the last frame of that station and address.
+func TestProbesCarryTheTags(t *testing.T) {
+	c, _, now := elsewhere(t)
+	o := Observation{IP: ipN(2), Time: now.Mono, Port: 1<<16 | 1, MAC: macN(2), Class: arpnd.Strong}
+	probed := func(tags packet.Tags) {
+		t.Helper()
+		o.Time, o.Tags = now.Mono, tags
+		c.Observe(o, now)
+		for _, w := range c.Take().Writes {
+			if w.Op == OpCreate {
+				w.New.Version = Version{w.Key.String(), "5"}
+				c.Done(w.Key, w.Seq, Result{Version: w.New.Version}, now)
+			}
+		}
+		now.Mono += 101 * second
+		c.Tick(now)
+		p := c.Take().Probes
+		if len(p) != 1 || p[0].IP != ipN(2) || p[0].Tags != tags {
+			t.Errorf("probes %+v, want one with tags %x", p, tags)
+		}
+	}
+	for _, tags := range []packet.Tags{0x8064, 0, 0x806480c8} {
+		probed(tags)
+	}
+	// Lost and back at another's word, it is still behind them.
+	k := Neighbor(modelNet, ipN(2))
+	c.Gone(FDB(modelNet, macN(2)), "", now)
+	c.Gone(k, "", now)
+	for _, w := range c.Take().Writes {
+		w.New.Version = Version{w.Key.String() + "again", "9"}
+		c.Done(w.Key, w.Seq, Result{Version: w.New.Version}, now)
+	}
+	now.Mono += 101 * second
+	c.Tick(now)
+	p := c.Take().Probes
+	for i := range p {
+		if p[i].Tags != 0x806480c8 {
+			t.Errorf("probe %+v of a binding that was made anew", p[i])
+		}
+	}
+	if len(p) == 0 {
+		t.Error("no probe of a binding that was made anew")
+	}
+}
+
 // TestLimitCountsWritesUnderWay: claims that were given up because their writes
 // take long still count, for the writes may come true.
 func TestLimitCountsWritesUnderWay(t *testing.T) {

@@ -37,11 +37,12 @@ type Write struct {
 }
 
 // Probe asks a port's host whether it lives: arpnd.BuildProbe to MAC and IP, out
-// of this port only.
+// of this port only, with the tags its last frame had.
 type Probe struct {
 	Port table.PortID
 	IP   packet.IP
 	MAC  packet.MAC
+	Tags packet.Tags
 }
 
 // Ask asks the data plane when it last saw a claim (Suppressor.LastSeen, on the

@@ -33,4 +33,5 @@ type Observation struct {
 	MAC   packet.MAC
 	Class arpnd.Class
 	Flags Flags
+	Tags  packet.Tags // the frame's, so that a probe can carry them
 }

@@ -66,12 +66,12 @@ func (c *Core) observeMAC(p *port, ep *Endpoint, n *Network, o *Observation) boo
 		return true
 	}
 	if e != nil && e.ours(c.node, ep) && (e.want.class == arpnd.None || e.want.port == p.ID) {
-		c.saw(e, o.Time)
+		c.saw(e, o.Time, o.Tags)
 		return true
 	}
 	if e != nil && e.want.class != arpnd.None && e.want.port == p.ID && o.Class <= e.want.class {
 		c.part(e).want.at = o.Time
-		c.saw(e, o.Time)
+		c.saw(e, o.Time, o.Tags)
 		return true
 	}
 	if o.Class == arpnd.Weak && e != nil && (e.have || e.want.class != arpnd.None) {
@@ -88,7 +88,7 @@ func (c *Core) observeMAC(p *port, ep *Endpoint, n *Network, o *Observation) boo
 		return false
 	}
 	e = c.entry(k)
-	c.wants(e, want{class: o.Class, port: p.ID, at: o.Time})
+	c.wants(e, want{class: o.Class, port: p.ID, at: o.Time, tags: o.Tags})
 	if o.Class == arpnd.Strong {
 		c.follow(k, p, ep, o)
 	}
@@ -104,7 +104,7 @@ func (c *Core) follow(k Key, p *port, ep *Endpoint, o *Observation) {
 		if e == nil || e.ours(c.node, ep) || c.now.Mono < c.frozen(e) {
 			continue
 		}
-		c.wants(e, want{class: arpnd.Strong, port: p.ID, at: o.Time, mac: o.MAC, router: e.b.Router})
+		c.wants(e, want{class: arpnd.Strong, port: p.ID, at: o.Time, mac: o.MAC, router: e.b.Router, tags: o.Tags})
 	}
 }
 
@@ -150,7 +150,8 @@ func (c *Core) stray(e *entry) (*entry, *port) {
 // adopt has a Neighbor follow its MAC f to p.
 func (c *Core) adopt(e, f *entry, p *port) {
 	c.setWant(e, want{class: arpnd.Strong, port: p.ID, at: c.now.Mono, mac: e.b.MAC, router: e.b.Router})
-	c.part(e).seen = max(e.seen, f.seen)
+	n := c.part(e)
+	n.seen, n.tags = max(n.seen, f.seen), f.tags
 }
 
 // observeIP is the claim of an address by a station that is at this port.
@@ -172,7 +173,7 @@ func (c *Core) observeIP(p *port, ep *Endpoint, n *Network, o *Observation) {
 		if router != RouterUnknown {
 			c.part(e).router = router
 		}
-		c.saw(e, o.Time)
+		c.saw(e, o.Time, o.Tags)
 		return
 	}
 	if o.Class != arpnd.Strong {
@@ -192,7 +193,7 @@ func (c *Core) observeIP(p *port, ep *Endpoint, n *Network, o *Observation) {
 		c.sayLimit(p, EventAddressLimit, FDB(n.Name, o.MAC), most)
 		return
 	}
-	c.wants(c.entry(k), want{class: arpnd.Strong, port: p.ID, at: o.Time, mac: o.MAC, router: router})
+	c.wants(c.entry(k), want{class: arpnd.Strong, port: p.ID, at: o.Time, mac: o.MAC, router: router, tags: o.Tags})
 }
 
 // derived says that ip is the EUI-64 address of a static MAC, which every node
@@ -229,9 +230,10 @@ func (e *entry) wantedBy(p *port, mac packet.MAC) bool {
 }
 
 // saw notes life and does what it makes due.
-func (c *Core) saw(e *entry, at int64) {
+func (c *Core) saw(e *entry, at int64, tags packet.Tags) {
 	if at > e.seen {
-		c.part(e).seen = at
+		p := c.part(e)
+		p.seen, p.tags = at, tags
 	}
 	c.reconcile(e)
 }
@@ -239,7 +241,7 @@ func (c *Core) saw(e *entry, at int64) {
 // wants notes a claim, the latest wins, and acts on it.
 func (c *Core) wants(e *entry, w want) {
 	c.setWant(e, w)
-	c.saw(e, w.at)
+	c.saw(e, w.at, w.tags)
 }
 
 func (c *Core) setWant(e *entry, w want) {
@@ -258,7 +260,7 @@ func (c *Core) dropWant(e *entry) {
 		c.part(e).want = want{}
 	}
 	if e.seen != 0 && (!e.have || e.b.Static || e.b.Node != c.node) {
-		e.seen = 0 // of a port that has no right to it
+		e.seen, e.tags = 0, 0 // of a port that has no right to it
 	}
 }
 

@@ -100,11 +100,11 @@ func (c *Core) Done(k Key, seq uint64, r Result, now Now) {
 			e.retryAt = now.Mono + c.opt.BackoffMin.Nanoseconds()
 		case r.Current == nil:
 			e.retryAt = 0
-			old, seen := e.b, e.seen
+			old, seen, tags := e.b, e.seen, e.tags
 			had := e.have && w.Op != OpDelete
 			c.none(e)
 			if had {
-				c.again(e, old, seen)
+				c.again(e, old, seen, tags)
 			}
 		case e.have && older(r.Current.Version, e.b.Version):
 			e.retryAt = 0

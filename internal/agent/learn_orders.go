@@ -73,7 +73,8 @@ func (a *Agent) probe(p learning.Probe) {
 				break
 			}
 		}
-		var frame [arpnd.ProbeLen]byte
+		from.Tags = p.Tags
+		var frame [arpnd.ProbeLen + 2*packet.VLANLen]byte
 		size := arpnd.BuildProbe(frame[:], from, p.IP, p.MAC)
 		if err := a.engine.Send(p.Port.Index(), frame[:size]); err != nil {
 			a.learner.log.Debug("probe not sent", "device", port.link.Name, "address", p.IP.String(), "error", err)
