@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,18 +15,24 @@ import (
 	"picot.dev/picot/internal/lab"
 )
 
-// answers has a wire answer ARP requests for a station, as one that is there.
-func (w *wire) answers(s station) {
-	reply := frameOf(w.t, ethernet(everybody, s.mac, layers.EthernetTypeARP), &layers.ARP{
+// answers has a wire answer ARP requests for a station, as one that is there and
+// hears frames with exactly these tags.
+func (w *wire) answers(s station, tags ...byte) {
+	plain := frameOf(w.t, ethernet(everybody, s.mac, layers.EthernetTypeARP), &layers.ARP{
 		AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: 2,
 		SourceHwAddress: s.mac, SourceProtAddress: s.v4.AsSlice(), DstHwAddress: make([]byte, 6), DstProtAddress: make([]byte, 4),
 	})
+	reply := slices.Concat(plain[:12], tags, plain[12:])
 	w.onFrame(func(b []byte) {
-		if len(b) < 42 || b[12] != 8 || b[13] != 6 || b[21] != 1 || !bytes.Equal(b[38:42], s.v4.AsSlice()) {
+		if len(b) < 42+len(tags) || !bytes.Equal(b[12:12+len(tags)], tags) {
+			return
+		}
+		arp := b[12+len(tags):] // and its EtherType
+		if arp[0] != 8 || arp[1] != 6 || arp[9] != 1 || !bytes.Equal(arp[26:30], s.v4.AsSlice()) {
 			return
 		}
 		copy(reply[0:6], b[6:12])
-		copy(reply[32:42], b[22:32])
+		copy(reply[32+len(tags):], arp[10:20])
 		_, _ = unix.Write(w.fd, reply)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -51,15 +52,16 @@ func (c *cluster) newWireAt(inside func(func() error) error, device string) *wir
 		promiscuous := unix.PacketMreq{Ifindex: int32(dev.Index), Type: unix.PACKET_MR_PROMISC}
 		return errors.Join(
 			unix.Bind(w.fd, &unix.SockaddrLinklayer{Protocol: uint16(all), Ifindex: dev.Index}),
+			unix.SetsockoptInt(w.fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
 			unix.SetsockoptPacketMreq(w.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &promiscuous),
 			unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}))
 	}))
 	stop := make(chan struct{})
 	go func() {
 		defer close(w.done)
-		buf := make([]byte, 2048)
+		buf, aux := make([]byte, 2048), make([]byte, 128)
 		for {
-			n, from, err := unix.Recvfrom(w.fd, buf, 0)
+			n, auxLen, _, from, err := unix.Recvmsg(w.fd, buf, aux, 0)
 			select {
 			case <-stop:
 				return
@@ -72,7 +74,7 @@ func (c *cluster) newWireAt(inside func(func() error) error, device string) *wir
 				continue
 			}
 			w.mu.Lock()
-			w.hear(buf[:n])
+			w.hear(withTag(buf[:n], aux[:auxLen]))
 			w.mu.Unlock()
 		}
 	}()
@@ -82,6 +84,32 @@ func (c *cluster) newWireAt(inside func(func() error) error, device string) *wir
 		_ = unix.Close(w.fd)
 	})
 	return w
+}
+
+// withTag is a frame as it was on the wire: the kernel hands over the outermost tag
+// beside it (struct tpacket_auxdata, include/uapi/linux/if_packet.h).
+func withTag(frame, aux []byte) []byte {
+	all, err := unix.ParseSocketControlMessage(aux)
+	if err != nil {
+		return frame
+	}
+	for _, m := range all {
+		if m.Header.Level != unix.SOL_PACKET || m.Header.Type != unix.PACKET_AUXDATA || len(m.Data) < 20 || len(frame) < 14 {
+			continue
+		}
+		status := binary.NativeEndian.Uint32(m.Data)
+		if status&unix.TP_STATUS_VLAN_VALID == 0 {
+			continue
+		}
+		tpid := uint16(0x8100)
+		if status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
+			tpid = binary.NativeEndian.Uint16(m.Data[18:])
+		}
+		tag := binary.BigEndian.AppendUint16(nil, tpid)
+		tag = binary.BigEndian.AppendUint16(tag, binary.NativeEndian.Uint16(m.Data[16:]))
+		return slices.Concat(frame[:12], tag, frame[12:])
+	}
+	return frame
 }
 
 // onFrame sets what is done with each frame that comes.
