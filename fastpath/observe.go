@@ -51,7 +51,7 @@ func (w *Walk) observe(s *table.Snapshot, p *table.Port, b []byte, l *packet.Lay
 	if w.learn == nil || p.Security == table.SecurityMACIP {
 		return // it has just been found to be the endpoint's own
 	}
-	if src == p.MAC.Uint64() && owns(p, b, l) {
+	if src == p.MAC.Uint64() && owns(p, l) {
 		return
 	}
 	class, ip, _ := arpnd.FrameEvidence(b, l)
@@ -59,18 +59,7 @@ func (w *Walk) observe(s *table.Snapshot, p *table.Port, b []byte, l *packet.Lay
 }
 
 // owns says that the frame claims no address beside the endpoint's own.
-func owns(p *table.Port, b []byte, l *packet.Layout) bool {
-	var ip packet.IP
-	switch {
-	case l.IsIPv4():
-		ip = packet.IPv4(b[l.L3:]).Source()
-	case l.IsIPv6():
-		ip = packet.IPv6(b[l.L3:]).Source()
-	default:
-		return true
-	}
-	return isOwn(p, ip)
-}
+func owns(p *table.Port, l *packet.Layout) bool { return l.L3Len == 0 || isOwn(p, l.Source) }
 
 func isOwn(p *table.Port, ip packet.IP) bool {
 	for i := range p.IPs {

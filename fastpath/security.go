@@ -12,17 +12,6 @@ import (
 // target. Free are 0.0.0.0 and ::, which claim nothing (DHCP, probes, DAD), and
 // the link-local address made from the endpoint's own MAC.
 
-// secure checks a frame that is neither ARP nor ND.
-func secure(p *table.Port, b []byte, l *packet.Layout) DropReason {
-	switch {
-	case l.IsIPv4():
-		return secureIP(p, packet.IPv4(b[l.L3:]).Source())
-	case l.IsIPv6():
-		return secureIP(p, packet.IPv6(b[l.L3:]).Source())
-	}
-	return ReasonNone
-}
-
 // secureMessage checks an ARP, RARP or ND message.
 func secureMessage(p *table.Port, m *arpnd.Message) DropReason {
 	if m.ShaMismatch || m.HasLLAO && m.Op != arpnd.Redirect && m.SenderMAC != p.MAC {

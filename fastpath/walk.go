@@ -60,6 +60,7 @@ type Walk struct {
 	uplinks arpnd.Bucket
 
 	network *table.NetworkView // of the batch's port; nil: not known
+	portMAC uint64             // the port's
 	layout  packet.Layout
 	message arpnd.Message
 	view    arpnd.View

@@ -25,7 +25,7 @@ func (w *Walk) FromPort(s *table.Snapshot, p *table.Port, frames []Frame) {
 		w.keys[i] = key
 	}
 	s.FDBBatch(&w.keys, n, &w.targets)
-	w.network = nil
+	w.network, w.portMAC = nil, p.MAC.Uint64()
 	if int(p.Net) < len(s.Networks) && s.Networks[p.Net].Known {
 		w.network = &s.Networks[p.Net]
 	}
@@ -71,7 +71,7 @@ func (w *Walk) fromPort(s *table.Snapshot, p *table.Port, f *Frame, target table
 		f.drop(ReasonNetwork)
 		return
 	}
-	if p.Security != table.SecurityOff && src != p.MAC.Uint64() {
+	if p.Security != table.SecurityOff && src != w.portMAC {
 		f.drop(ReasonSpoofedMAC)
 		return
 	}
@@ -79,8 +79,8 @@ func (w *Walk) fromPort(s *table.Snapshot, p *table.Port, f *Frame, target table
 		w.resolve(s, p, f, target)
 		return
 	}
-	if p.Security == table.SecurityMACIP {
-		if r := secure(p, b, l); r != ReasonNone {
+	if p.Security == table.SecurityMACIP && l.L3Len != 0 {
+		if r := secureIP(p, l.Source); r != ReasonNone {
 			f.drop(r)
 			return
 		}

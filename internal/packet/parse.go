@@ -49,6 +49,7 @@ type Layout struct {
 	L3            int    // offset of the header after Ethernet and tags: 14, 18 or 22
 	Len           int    // frame length seen
 	L4            int    // offset of the transport header; 0: none, later fragment, or ChainBroken
+	Source        IP     // of the IP packet; zero for non-IP
 	L3Len         int    // IP length in bytes with its header, Ethernet padding excluded; 0 for non-IP
 	EtherType     uint16 // after the tags; below 0x600 an IEEE 802.3 length
 	Tags          uint8  // 0..2
@@ -92,16 +93,19 @@ func Parse(frame []byte, l *Layout) bool {
 	var l4, total int
 	var proto uint8
 	var transport uint64
+	var source IP
 	switch {
 	case first>>40 == EtherTypeIPv4<<8|0x45:
 		l4, total, proto = plain4, int(first>>16&0xffff), h[23]
 		transport = binary.BigEndian.Uint64(h[plain4:])
+		source = IPFrom4(binary.BigEndian.Uint32(h[26:30]))
 		if binary.BigEndian.Uint16(h[20:22])&0x3fff != 0 {
 			proto = 0 // a fragment
 		}
 	case first>>44 == EtherTypeIPv6<<4|6 && len(frame) >= plain6+udpLen:
 		l4, total, proto = plain6, IPv6Len+int(first&0xffff), h[20]
 		transport = binary.BigEndian.Uint64(frame[plain6 : plain6+udpLen])
+		source = IPFrom16((*[16]byte)(h[22:38]))
 	}
 	size := total - (l4 - EthernetLen) // of the transport header and data
 	switch {
@@ -114,6 +118,7 @@ func Parse(frame []byte, l *Layout) bool {
 		return parse(frame, l, false)
 	}
 	l.L3, l.Len, l.L4, l.L3Len = EthernetLen, len(frame), l4, total
+	l.Source = source
 	l.EtherType, l.Tags, l.Proto = uint16(first>>48), 0, proto
 	l.Fragment, l.FirstFragment, l.ChainBroken, l.Plain = false, false, false, proto != ProtoICMPv6
 	return true
@@ -170,6 +175,7 @@ func parseIPv4(p []byte, l *Layout, quote bool) bool {
 	}
 	l.L3Len = total
 	l.Proto = h[9]
+	l.Source = IPFrom4(binary.BigEndian.Uint32(h[12:16]))
 	if frag := binary.BigEndian.Uint16(h[6:8]); frag&0x3fff != 0 {
 		l.Fragment = true
 		l.FirstFragment = frag&0x1fff == 0
@@ -192,6 +198,7 @@ func parseIPv6(p []byte, l *Layout, quote bool) bool {
 	}
 	l.L3Len = total
 	l.Proto = h[6]
+	l.Source = IPFrom16((*[16]byte)(h[8:24]))
 	if isExtension(h[6]) {
 		walkExtensions(p[:min(total, len(p))], l)
 		return true

@@ -63,6 +63,12 @@ func TestParse(t *testing.T) {
 			if ok := Parse(test.frame, &got); ok != test.ok {
 				t.Fatalf("ok = %v", ok)
 			}
+			switch test.want.EtherType {
+			case EtherTypeIPv4:
+				test.want.Source = IPFromAddr(netip.MustParseAddr("10.0.0.10"))
+			case EtherTypeIPv6:
+				test.want.Source = IPFromAddr(netip.MustParseAddr("fd00:10::a"))
+			}
 			if test.ok && got != test.want {
 				t.Errorf("\n got %+v\nwant %+v", got, test.want)
 			}
