@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +40,7 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 			if c.Manifests != "" && !cmd.Flags().Changed("sweep-grace") {
 				c.SweepGrace = 0 // a directory is never stale
 			}
+			collectEarly()
 			a, err := agent.New(c)
 			if err != nil {
 				return err
@@ -88,4 +90,15 @@ func agentTakesNone(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%q is no argument of picot agent: write --takeover=auto, --takeover=always or --takeover=never, with the =; a bare --takeover means always", args[0])
 	}
 	return fmt.Errorf("%q: picot agent takes flags only, see picot agent --help", args[0])
+}
+
+// garbageMost is how much garbage, in percent of what lives, is left until the
+// next collection: see docs/decisions/0058-garbage.md.
+const garbageMost = 30
+
+// collectEarly has garbage collected early, unless GOGC says when.
+func collectEarly() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbageMost)
+	}
 }

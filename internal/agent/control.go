@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,13 +54,13 @@ func (a *Agent) handler() http.Handler {
 	mux.HandleFunc("GET /fdb", func(w http.ResponseWriter, r *http.Request) {
 		var s *table.Snapshot
 		if a.answers(w, r, func() { s = a.tables.last }) {
-			reply(w, http.StatusOK, fdbStatus(s))
+			replyRows(w, fdbStatus(s))
 		}
 	})
 	mux.HandleFunc("GET /neighbors", func(w http.ResponseWriter, r *http.Request) {
 		var s *table.Snapshot
 		if a.answers(w, r, func() { s = a.tables.last }) {
-			reply(w, http.StatusOK, neighborStatus(s))
+			replyRows(w, neighborStatus(s))
 		}
 	})
 	a.handleLearning(mux)
@@ -85,4 +86,27 @@ func reply(w http.ResponseWriter, code int, v any) {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	_ = e.Encode(v)
+}
+
+// replyRows is reply for a table of any length: it is written row by row, and
+// never held as text.
+func replyRows[T any](w http.ResponseWriter, rows []T) {
+	w.Header().Set("Content-Type", "application/json")
+	b := bufio.NewWriterSize(w, 64<<10)
+	separator := "[\n  "
+	for i := range rows {
+		row, err := json.MarshalIndent(&rows[i], "  ", "  ")
+		if err != nil { // of texts, numbers and flags: cannot be
+			return
+		}
+		_, _ = b.WriteString(separator)
+		_, _ = b.Write(row)
+		separator = ",\n  "
+	}
+	end := "\n]\n"
+	if len(rows) == 0 {
+		end = "[]\n"
+	}
+	_, _ = b.WriteString(end)
+	_ = b.Flush()
 }
