@@ -93,14 +93,14 @@ type stored[Spec, Status any] struct {
 
 func decodeFDB(t watch.EventType, raw []byte) (runtime.Object, error) {
 	var s stored[v1alpha1.FDBEntrySpec, v1alpha1.FDBEntryStatus]
-	return decode(t, raw, &s, v1alpha1.KindFDBEntry, func() *record[desired.FDBEntry] {
+	return decode(t, raw, &s, (*scanner).fdb, v1alpha1.KindFDBEntry, func() *record[desired.FDBEntry] {
 		return fdbRecord(&v1alpha1.FDBEntry{ObjectMeta: s.Metadata.meta(), Spec: s.Spec, Status: s.Status})
 	}, fdbNamed)
 }
 
 func decodeNeighbor(t watch.EventType, raw []byte) (runtime.Object, error) {
 	var s stored[v1alpha1.NeighborSpec, v1alpha1.NeighborStatus]
-	return decode(t, raw, &s, v1alpha1.KindNeighbor, func() *record[desired.Neighbor] {
+	return decode(t, raw, &s, (*scanner).neighbor, v1alpha1.KindNeighbor, func() *record[desired.Neighbor] {
 		return neighborRecord(&v1alpha1.Neighbor{ObjectMeta: s.Metadata.meta(), Spec: s.Spec, Status: s.Status})
 	}, neighborNamed)
 }
@@ -128,7 +128,13 @@ func neighborNamed(name string) *desired.Neighbor {
 // decode makes the record of an object's JSON. One that is no binding's, because
 // a field has the wrong type, becomes a record with that problem, which binds
 // nothing: the others of its collection are none the worse for it.
-func decode[Spec, Status, V any](t watch.EventType, raw []byte, s *stored[Spec, Status], kind string, whole func() *record[V], named func(string) *V) (runtime.Object, error) {
+func decode[Spec, Status, V any](t watch.EventType, raw []byte, s *stored[Spec, Status], scan func(*scanner, *stored[Spec, Status]) bool, kind string, whole func() *record[V], named func(string) *V) (runtime.Object, error) {
+	if t != watch.Bookmark {
+		if scan(&scanner{b: raw}, s) {
+			return whole(), nil
+		}
+		*s = stored[Spec, Status]{}
+	}
 	err := json.Unmarshal(raw, s)
 	h := s.Metadata
 	switch {

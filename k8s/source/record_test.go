@@ -127,3 +127,67 @@ func FuzzDecodeRecord(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkDecodeRecord is one entry of a watch, from the JSON to the record.
+func BenchmarkDecodeRecord(b *testing.B) {
+	o := bigFDB(7)
+	o.CreationTimestamp, o.Labels = metav1.Now(), map[string]string{v1alpha1.NetworkLabel: "red"}
+	raw, err := json.Marshal(o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := decodeFDB(watch.Added, raw); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// FuzzScanner holds what a scanner reads to what encoding/json does. It may give
+// up on anything.
+func FuzzScanner(f *testing.F) {
+	e, _ := json.Marshal(bigFDB(1))
+	n, _ := json.Marshal(bigNeighbor(1, addressesOf(1)[0]))
+	for _, s := range []string{string(e), string(n), `{"metadata":{"generation":-7,"labels":{"a":["}",1e3,null]}},"status":{"moves":3,"router":true,"lastObserved":"2026-11-30T01:02:03.000004Z"}}`,
+		`{ "spec" : { "mac" : "x" , "network":""} }`, `{"status":{"segment":01}}`, `{"status":{"endpoint":{"uid":"a"}},"status":{"endpoint":{"name":"b"}}}`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if !json.Valid([]byte(s)) {
+			return
+		}
+		var e, wantE stored[v1alpha1.FDBEntrySpec, v1alpha1.FDBEntryStatus]
+		if (&scanner{b: []byte(s)}).fdb(&e) {
+			if err := json.Unmarshal([]byte(s), &wantE); err != nil || !reflect.DeepEqual(e, wantE) {
+				t.Errorf("%q is %+v, want %+v, %v", s, e, wantE, err)
+			}
+		}
+		var n, wantN stored[v1alpha1.NeighborSpec, v1alpha1.NeighborStatus]
+		if (&scanner{b: []byte(s)}).neighbor(&n) {
+			if err := json.Unmarshal([]byte(s), &wantN); err != nil || !reflect.DeepEqual(n, wantN) {
+				t.Errorf("%q is %+v, want %+v, %v", s, n, wantN, err)
+			}
+		}
+	})
+}
+
+// TestScannerReadsWhatServersWrite: the short way is the one that is taken.
+func TestScannerReadsWhatServersWrite(t *testing.T) {
+	at := metav1.NewMicroTime(time.UnixMicro(1_700_000_000_123_456))
+	yes := true
+	e, n := bigFDB(1), bigNeighbor(1, addressesOf(1)[1])
+	e.Labels, e.CreationTimestamp, e.Generation = map[string]string{"a": "b"}, metav1.Now(), 4
+	e.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "picot", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:mac":{}}}`)}}}
+	e.OwnerReferences = []metav1.OwnerReference{{Kind: "Network", Name: "red"}}
+	e.Status.Segment, e.Status.Moves, e.Status.LastObserved = 5, 3, &at
+	n.Status.Router, n.Status.MovesSince, n.Status.FrozenUntil = &yes, &at, &at
+	var se stored[v1alpha1.FDBEntrySpec, v1alpha1.FDBEntryStatus]
+	if s := (&scanner{b: asJSON(t, e)}); !s.fdb(&se) {
+		t.Errorf("at %q it finds an entry strange", s.b[s.at:])
+	}
+	var sn stored[v1alpha1.NeighborSpec, v1alpha1.NeighborStatus]
+	if s := (&scanner{b: asJSON(t, n)}); !s.neighbor(&sn) {
+		t.Errorf("at %q it finds a neighbor strange", s.b[s.at:])
+	}
+}
