@@ -86,7 +86,7 @@ const Batch = 64
 
 // FDBBatch looks up keys[:n], made by [FDBKey], into out[:n]. It first touches
 // every key's line, so that the processor overlaps the cache misses that a
-// table larger than its caches costs. What is not in its line comes last.
+// table larger than its caches costs.
 func (s *Snapshot) FDBBatch(keys *[Batch]uint64, n int, out *[Batch]Target) {
 	n = min(n, Batch)
 	var at [Batch]*line[uint64]
@@ -97,19 +97,12 @@ func (s *Snapshot) FDBBatch(keys *[Batch]uint64, n int, out *[Batch]Target) {
 		at[i] = &lines[h&(uint64(len(lines))-1)]
 		out[i] = Target(at[i][0].val)
 	}
-	var far [Batch]uint8
-	more := 0
 	for i := range n {
 		v := find(at[i], keys[i])
-		out[i] = Target(v)
-		far[more&(Batch-1)] = uint8(i)
-		if v == 0 {
-			more++
+		if v == 0 && at[i][lineSlots-1].val != 0 {
+			v = get(&s.fdb, s.seed.hash1(keys[i]), keys[i])
 		}
-	}
-	for _, i := range far[:min(more, Batch)] {
-		k := keys[i&(Batch-1)]
-		out[i&(Batch-1)] = Target(get(&s.fdb, s.seed.hash1(k), k))
+		out[i] = Target(v)
 	}
 }
 
