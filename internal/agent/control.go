@@ -23,23 +23,49 @@ import (
 //	/livez /readyz /healthz   200, or 503 with the reasons
 func (a *Agent) serve(ctx context.Context) (stop func(), err error) {
 	path := a.config.ControlPath()
-	if conn, err := net.Dial("unix", path); err == nil {
+	// An older agent whose place this one has may be slow to end: it is no reason
+	// to end as well, with its sockets.
+	if conn, err := net.Dial("unix", path); err == nil && a.older == nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("control socket %s: another agent answers there: stop it, or give another --run-dir", path)
+	} else if err == nil {
+		_ = conn.Close()
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	l, err := net.Listen("unix", path)
+	l, err := a.listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
-	}
 	server := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
-	return func() { _ = server.Close() }, nil
+	return func() {
+		a.release(l, path)
+		_ = server.Close()
+	}, nil
+}
+
+// listen makes a socket that only its owner may use, in place of what is left of
+// an earlier one.
+func (a *Agent) listen(path string) (*net.UnixListener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// release ends l and removes its file, unless by now a successor listens there.
+func (a *Agent) release(l *net.UnixListener, path string) {
+	if !a.handedOver {
+		_ = os.Remove(path)
+	}
+	_ = l.Close()
 }
 
 func (a *Agent) handler() http.Handler {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -101,15 +100,9 @@ func (c *Config) takeoverPath() string { return filepath.Join(c.RunDir, "takeove
 // serveTakeover lets a newer process take this one's place.
 func (a *Agent) serveTakeover(ctx context.Context) (stop func(), err error) {
 	path := a.config.takeoverPath()
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("takeover socket: %w", err)
-	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	l, err := a.listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("takeover socket: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("takeover socket: %w", err), l.Close())
 	}
 	done := make(chan struct{})
 	go func() {
@@ -126,7 +119,7 @@ func (a *Agent) serveTakeover(ctx context.Context) (stop func(), err error) {
 		}
 	}()
 	return func() {
-		_ = l.Close()
+		a.release(l, path)
 		<-done
 	}, nil
 }
