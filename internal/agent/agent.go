@@ -43,6 +43,7 @@ type Agent struct {
 	swept              bool
 	sweepSaid          string   // what kept the last sweep from its end
 	problems           []string // of the objects
+	unheard            []string // of the source itself, as it said last
 
 	kube       *kube        // nil: manifests
 	learner    *learner     // nil: nothing is learned

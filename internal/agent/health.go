@@ -72,6 +72,9 @@ func (a *Agent) troubles() map[string][]string {
 	}
 	if !a.desiredIn {
 		add(partDesired, "desired state: not in sync with its source yet")
+		for _, text := range a.unheard {
+			add(partDesired, "desired state: "+text)
+		}
 	}
 	if a.applies == 0 {
 		add(partApply, "nothing applied yet")

@@ -135,7 +135,7 @@ func (k *kube) run(ctx context.Context, tell func(update)) {
 			opening = allIn(here, &delta, &gates)
 			opened = opening
 		}
-		u := update{delta: delta, open: opened}
+		u := update{delta: delta, open: opened, unheard: k.source.Unheard()}
 		for _, list := range k.source.Problems() {
 			for _, p := range list {
 				u.problems = append(u.problems, p.Error())

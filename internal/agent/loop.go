@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"picot.dev/picot/fastpath"
@@ -120,6 +121,10 @@ func (a *Agent) dirty() bool {
 }
 
 func (a *Agent) onDesired(u update) {
+	if !slices.Equal(a.unheard, u.unheard) {
+		a.unheard = u.unheard
+		a.tellHealth()
+	}
 	if !a.desiredIn {
 		a.incoming.Apply(u.delta)
 		if !u.open {

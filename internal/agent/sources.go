@@ -16,6 +16,7 @@ type update struct {
 	delta    desired.Delta
 	open     bool // by now it has said everything at least once
 	problems []string
+	unheard  []string                           // what the source itself cannot hear
 	places   map[desired.Ref]manifests.Position // where objects were read; nil: not from files
 }
 

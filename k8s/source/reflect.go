@@ -98,16 +98,23 @@ func follow[T runtime.Object](ctx context.Context, s *Source, resource string, s
 		o.LabelSelector, o.FieldSelector = sel.label, sel.field
 		return o
 	}
+	v := view{resource, sel}
+	defer s.forget(v)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			out := list()
-			return out, s.opts.Client.List(ctx, r, narrow(o), out)
+			err := s.opts.Client.List(ctx, r, narrow(o), out)
+			s.heard(ctx, v, err)
+			return out, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (w watch.Interface, err error) {
 			if to.decode != nil {
-				return s.opts.Client.Stream(ctx, r, narrow(o), to.decode)
+				w, err = s.opts.Client.Stream(ctx, r, narrow(o), to.decode)
+			} else {
+				w, err = s.opts.Client.Watch(ctx, r, narrow(o))
 			}
-			return s.opts.Client.Watch(ctx, r, narrow(o))
+			s.heard(ctx, v, err)
+			return w, err
 		},
 	}
 	logger := logr.FromSlogHandler(s.opts.Log.Handler())

@@ -71,6 +71,9 @@ type Source struct {
 	p      *projection
 	synced map[string]bool // by kind, and kind+"/own" for the view by node
 	gates  Gates
+	// unheard is why what is followed could not be listed or watched at the last
+	// try.
+	unheard map[view]string
 }
 
 // New returns a Source that follows nothing until Run.
@@ -94,6 +97,7 @@ func New(o Options) (*Source, error) {
 		p:       newProjection(o.Node),
 		synced:  map[string]bool{},
 		gates:   Gates{Hosted: map[string]bool{}},
+		unheard: map[view]string{},
 	}
 	s.p.stored = o.Stored
 	return s, nil
@@ -116,7 +120,8 @@ func (s *Source) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Changes holds a token whenever Take may return something new.
+// Changes holds a token whenever Take, Problems or Unheard may return something
+// new.
 func (s *Source) Changes() <-chan struct{} { return s.changed }
 
 // Take returns all changes since the last call, the latest of each key, and the
