@@ -40,7 +40,7 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 			if c.Manifests != "" && !cmd.Flags().Changed("sweep-grace") {
 				c.SweepGrace = 0 // a directory is never stale
 			}
-			collectEarly()
+			c.InSync = collectEarly
 			a, err := agent.New(c)
 			if err != nil {
 				return err
@@ -96,7 +96,7 @@ func agentTakesNone(cmd *cobra.Command, args []string) error {
 // next collection: see docs/decisions/0058-garbage.md.
 const garbageMost = 30
 
-// collectEarly has garbage collected early, unless GOGC says when.
+// collectEarly has garbage collected early from now on, unless GOGC says when.
 func collectEarly() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbageMost)

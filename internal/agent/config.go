@@ -47,7 +47,9 @@ type Config struct {
 	// what is ours on a living device that no endpoint names: the list may be
 	// stale. Zero: no time.
 	SweepGrace time.Duration
-	Owner      routes.Owner
+	// InSync, if set, is called once, beside the loop, when its sources are.
+	InSync func()
+	Owner  routes.Owner
 	// Gateway switches the gateway on; its Node and Log are set here.
 	Gateway *gateway.Config
 	Log     *slog.Logger

@@ -135,6 +135,9 @@ func (a *Agent) onDesired(u update) {
 		a.incoming = desired.State{}
 		a.desiredIn = true
 		a.ports.keepUntil = time.Now().Add(a.config.SweepGrace)
+		if a.config.InSync != nil {
+			go a.config.InSync()
+		}
 	}
 	a.checkpoint.note(u.delta, &a.tables.state)
 	a.repair.onDesired(time.Now(), u.delta)
