@@ -96,9 +96,15 @@ func agentTakesNone(cmd *cobra.Command, args []string) error {
 // next collection: see docs/decisions/0058-garbage.md.
 const garbageMost = 30
 
-// collectEarly has garbage collected early from now on, unless GOGC says when.
+// listsAreGone is when nothing of the first lists is under way any more.
+const listsAreGone = 20 * time.Second
+
+// collectEarly has garbage collected early from now on, unless GOGC says when, and
+// gives back once what the lists took.
 func collectEarly() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbageMost)
 	}
+	time.Sleep(listsAreGone)
+	debug.FreeOSMemory()
 }
