@@ -38,23 +38,24 @@ func ReadFlow(k *HashKey, frame []byte, l *Layout) (hash uint64, tos uint8, comp
 	if !l.Plain {
 		return flowHash(k, frame, l), tosOf(frame, l), false
 	}
-	last := uint64(l.Proto) << 32
-	var addresses, pseudo uint64
-	if l.L4 == plain4 {
-		h := (*[plain4 + udpLen]byte)(frame)
-		a := binary.BigEndian.Uint64(h[plain4-8 : plain4])
-		last |= uint64(binary.BigEndian.Uint32(h[plain4 : plain4+4]))
-		addresses = a ^ k[0]
-		pseudo = a>>32 + a&0xffffffff + uint64(l.L3Len-IPv4MinLen) + uint64(l.Proto)
-		tos = h[EthernetLen+1]
-	} else {
-		h := (*[plain6 + udpLen]byte)(frame)
-		last |= uint64(binary.BigEndian.Uint32(h[plain6 : plain6+4]))
-		addresses = hash6(k, (*[32]byte)(h[plain6-32:plain6]))
-		pseudo = PseudoHeader6(IPFrom16((*[16]byte)(h[22:38])), IPFrom16((*[16]byte)(h[38:54])), l.Proto, l.L3Len-IPv6Len)
-		tos = uint8(binary.BigEndian.Uint16(h[EthernetLen:EthernetLen+2]) >> 4)
+	if l.L4 != plain4 {
+		return readFlow6(k, frame, l)
 	}
-	return finish(k, addresses, last), tos, checksumField(frame, l) != Fold(pseudo)
+	h := (*[plain4 + udpLen]byte)(frame)
+	addresses := binary.BigEndian.Uint64(h[plain4-8 : plain4])
+	ports := uint64(binary.BigEndian.Uint32(h[plain4 : plain4+4]))
+	pseudo := addresses>>32 + addresses&0xffffffff + uint64(l.L3Len-IPv4MinLen) + uint64(l.Proto)
+	return finish(k, addresses^k[0], uint64(l.Proto)<<32|ports), h[EthernetLen+1], checksumField(frame, l) != Fold(pseudo)
+}
+
+// readFlow6 is ReadFlow of a Plain frame of IPv6.
+func readFlow6(k *HashKey, frame []byte, l *Layout) (hash uint64, tos uint8, complete bool) {
+	h := (*[plain6 + udpLen]byte)(frame)
+	dst := IPFrom16((*[16]byte)(h[plain6-16 : plain6]))
+	ports := uint64(binary.BigEndian.Uint32(h[plain6 : plain6+4]))
+	pseudo := PseudoHeader6(l.Source, dst, l.Proto, l.L3Len-IPv6Len)
+	hash = finish(k, hash6(k, (*[32]byte)(h[plain6-32:plain6])), uint64(l.Proto)<<32|ports)
+	return hash, uint8(binary.BigEndian.Uint16(h[EthernetLen:EthernetLen+2]) >> 4), checksumField(frame, l) != Fold(pseudo)
 }
 
 // checksumField is the transport checksum of a Plain frame.
