@@ -74,7 +74,7 @@ func (s *seats) carry(rate int, d time.Duration, ports ...int) {
 // A ring is as deep as its port's rate needs for a worker that is late, within
 // what the shard has; not deeper where that would not help.
 func TestRingIsAsDeepAsTheRateAsks(t *testing.T) {
-	const share = 2048 * 6 / 16 / 16
+	const share = 2048 * 8 / 16 / 16
 	for _, c := range []struct {
 		name        string
 		rate        int
@@ -85,7 +85,7 @@ func TestRingIsAsDeepAsTheRateAsks(t *testing.T) {
 		{"little so far", 1000, time.Second, share, share},
 		{"little for long", 1000, 10 * time.Second, busyDepth, busyDepth},
 		{"20 ms of it", 25_000, time.Second, 500, 500},
-		{"more than one may have", 50_000, time.Second, share + 896*3/4, share + 896*3/4},
+		{"more than one may have", 50_000, time.Second, share + 640*3/4, share + 640*3/4},
 		{"too fast for any depth", 2_000_000, time.Second, busyDepth, busyDepth},
 	} {
 		s := seated(t, 1)

@@ -30,7 +30,7 @@ func TestLastPortOfAShardHasItsShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const share = 2048 * 6 / 16 / seats
+	const share = 2048 * 8 / 16 / seats
 	for _, s := range socks {
 		if s.Filled != share {
 			t.Errorf("idle port %d in shard %d has %d frames to receive into, want %d", s.Port, s.Shard, s.Filled, share)

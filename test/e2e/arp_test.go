@@ -166,6 +166,14 @@ func TestNeighbourFlushUnderTraffic(t *testing.T) {
 			done <- err
 		}()
 		for range 10 {
+			// One that is asked for in the very moment it is flushed ends the ping: the
+			// kernel says unreachable of what waits for it.
+			testnet.Eventually(t, patience, to+" is resolved", func() error {
+				if state := d.run(d.a, "ip", "neigh", "show", "to", to, "dev", lab.PodDevice); !strings.Contains(state, "lladdr") {
+					return fmt.Errorf("it is %q", state)
+				}
+				return nil
+			})
 			d.run(d.a, "ip", "neigh", "flush", "all")
 			time.Sleep(200 * time.Millisecond)
 		}
