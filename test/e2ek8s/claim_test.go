@@ -39,8 +39,26 @@ func TestStaticClaimsLearned(t *testing.T) {
 	c.addRed()
 	uids := c.plant(v1alpha1.SourceLearned, "node2", "02:00:00:00:00:0a", "10.0.0.10")
 	pods := []*lab.Pod{c.addPod(c.n1, "a"), c.addPod(c.n2, "c")}
-	c.start(1)
+	// node2 later: what it learned behind an endpoint that is not there it would
+	// delete, and may do so first.
+	must(t, c.n1.Start(within(t, 20*time.Second)))
+	c.eventually(20*time.Second, "the claim", func() error {
+		_, fdb, neighbors := c.lists()
+		for _, f := range fdb {
+			if f.Spec.MAC == "02:00:00:00:00:0a" && f.Spec.Source != v1alpha1.SourceStatic {
+				return fmt.Errorf("%s is %s", f.Name, f.Spec.Source)
+			}
+		}
+		for _, n := range neighbors {
+			if n.Spec.IP == "10.0.0.10" && n.Spec.Source != v1alpha1.SourceStatic {
+				return fmt.Errorf("%s is %s", n.Name, n.Spec.Source)
+			}
+		}
+		return nil
+	})
+	must(t, c.n2.Start(within(t, 20*time.Second)))
 	for _, p := range pods {
+		must(t, p.Node.WaitReady(within(t, time.Minute), 1))
 		c.wantReady(p)
 	}
 	// The Network owns what an agent creates; the planted ones had no owner.
