@@ -4,10 +4,17 @@ GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 PACKAGES = ./...
 
-.PHONY: build test demo demo-k8s lint generate check-generated bench bench-gateway cover clean deps
+.PHONY: build profile test demo demo-k8s lint generate check-generated bench bench-gateway cover clean deps
 
+# By the data path's profile (docs/decisions/0096-built-by-profile.md). The first
+# build compiles all dependencies that way: some minutes.
 build:
-	$(GO) build -o bin/ ./cmd/...
+	$(GO) build -pgo=cmd/picot/hot.pgo -o bin/ ./cmd/...
+
+# Measures that profile anew: when the data path has changed.
+profile:
+	$(GO) test ./fastpath -run '^$$' -bench 'DecideAndEncapsulate|DeliverLocally|BenchmarkAnswer|Round' \
+		-benchtime 1s -cpuprofile cmd/picot/hot.pgo -o /dev/null
 
 deps:
 	scripts/install-deps
