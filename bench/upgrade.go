@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"picot.dev/picot/bench/gen"
 	"picot.dev/picot/internal/control"
@@ -24,7 +27,7 @@ func benchUpgrade(ctx context.Context, s *session) (err error) {
 		s.add(skipped("upgrade", name, "the program's own file is not known"))
 		return nil
 	}
-	a, err := newLiveAgent(s, 2*upgradePairs)
+	a, err := newLiveAgent(s, 2*upgradePairs, "--cpus", strconv.Itoa(forwardCPU))
 	if err != nil {
 		return err
 	}
@@ -171,21 +174,24 @@ func (st *stream) close() error {
 }
 
 // pour sends at a rate, all ports together, until ctx ends. Steady like a wire: a
-// few frames every 40 us, looking at the clock in between. If the source itself
-// was held up, what it is behind is not made up for by a burst, but missing from
-// the rate.
+// few frames every 100 us, asleep in between, for a source that spins at its
+// priority takes a CPU whole, and what the kernel does on that CPU for the end of
+// an agent then waits for seconds. If the source itself was held up, what it is
+// behind is not made up for by a burst, but missing from the rate.
 func (st *stream) pour(ctx context.Context, rate int) (r gen.Result, err error) {
-	const tick = 40 * time.Microsecond
+	const tick = 100 * time.Microsecond
 	each := float64(rate) * tick.Seconds() / float64(len(st.sources))
 	start := time.Now()
 	last := start
 	due := 0.0
 	for ctx.Err() == nil {
 		now := time.Now()
-		if now.Sub(last) < tick {
+		if rest := tick - now.Sub(last); rest > 0 {
+			t := unix.NsecToTimespec(int64(rest))
+			_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &t, nil) // too short is looked at again
 			continue
 		}
-		due = min(due+each*float64(now.Sub(last))/float64(tick), 8*each+1)
+		due = min(due+each*float64(now.Sub(last))/float64(tick), 4*each+1)
 		last = now
 		n := uint64(due)
 		due -= float64(n)
