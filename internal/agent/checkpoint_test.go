@@ -66,7 +66,7 @@ func TestCheckpointFollows(t *testing.T) {
 		gone.Neighbors[k] = nil
 	}
 	steps = append(steps, gone, desired.Delta{Networks: map[string]*desired.Network{"red": nil}, Nodes: map[string]*desired.Node{"node2": nil}})
-	whole, err := os.Stat(c.path)
+	var whole os.FileInfo
 	for i, d := range steps {
 		c.say(t, &s, d)
 		if got := mustLoad(t, dir); !reflect.DeepEqual(got, s) {
@@ -94,7 +94,7 @@ func TestCheckpointFollows(t *testing.T) {
 	}
 	c.note(manyEntries(7000, 7001), &s)
 	s.Apply(manyEntries(7000, 7001))
-	if err = c.flush(s); err != nil {
+	if err := c.flush(s); err != nil {
 		t.Fatal(err)
 	}
 	if got := mustLoad(t, dir); !reflect.DeepEqual(got, s) {
