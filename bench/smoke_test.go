@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"picot.dev/picot/internal/testnet"
-	"picot.dev/picot/xsk/xdp"
 )
 
 func TestMain(m *testing.M) { os.Exit(testnet.Main(m)) }
@@ -32,9 +31,6 @@ func smoke(t *testing.T, name, binary string, rows int) *Report {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err = b[0].run(ctx, s)
-	if errors.Is(err, xdp.ErrMode) {
-		t.Skipf("needs native XDP on veth: %v", err)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}

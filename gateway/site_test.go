@@ -41,7 +41,7 @@ func newRig(t *testing.T, change ...func(*Config)) *rig {
 	t.Helper()
 	for _, p := range []string{"ovsdb-server", "ovsdb-tool"} {
 		if _, err := exec.LookPath(p); err != nil {
-			t.Skipf("no %s on this machine", p)
+			t.Fatalf("no %s on this machine: scripts/install-deps installs it", p)
 		}
 	}
 	s, err := site.New("n1")

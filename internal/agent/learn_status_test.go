@@ -96,12 +96,10 @@ func TestLearningStatusCounts(t *testing.T) {
 	b.frame(7)
 	b.all()
 	for i, w := range b.sink.writes {
-		w.New.Version = learning.Version{UID: w.Key.String(), ResourceVersion: "5"}
-		b.onStored(w.Key, w.New)
-		b.onDone(w.Key, w.Seq, learning.Result{Version: w.New.Version})
-		w.New.Node, w.New.Endpoint, w.New.Moves = "node2", learning.EndpointRef{}, i+1
-		w.New.Version.ResourceVersion = "6"
-		b.onStored(w.Key, w.New)
+		moved := b.store(w)
+		moved.Node, moved.Endpoint, moved.Moves = "node2", learning.EndpointRef{}, i+1
+		moved.Version.ResourceVersion = "6"
+		b.onStored(w.Key, moved)
 	}
 	b.all()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)

@@ -168,6 +168,14 @@ func TestFirstFramesOfAPortAreKept(t *testing.T) {
 	}
 }
 
+// store is what the cluster makes of a write; it returns what it has then.
+func (b *learnBench) store(w learning.Write) learning.Binding {
+	w.New.Version = learning.Version{UID: w.Key.String(), ResourceVersion: "5"}
+	b.onStored(w.Key, w.New)
+	b.onDone(w.Key, w.Seq, learning.Result{Version: w.New.Version})
+	return w.New
+}
+
 // TestPortMadeAnewKeepsItsBindings: sockets that had to be made anew are another
 // port; what was learned stays. A port that goes takes it along.
 func TestPortMadeAnewKeepsItsBindings(t *testing.T) {
@@ -178,10 +186,8 @@ func TestPortMadeAnewKeepsItsBindings(t *testing.T) {
 	b.mayWrite(true)
 	b.frame(7)
 	b.all()
-	for i, w := range b.sink.writes {
-		w.New.Version = learning.Version{UID: w.Key.String(), ResourceVersion: "5"}
-		b.onStored(w.Key, w.New)
-		b.onDone(w.Key, w.Seq, learning.Result{Version: b.sink.writes[i].New.Version})
+	for _, w := range b.sink.writes {
+		b.store(w)
 	}
 	b.wrote()
 	b.port(benchPort+1<<16, true)

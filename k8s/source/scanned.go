@@ -11,21 +11,13 @@ import (
 
 func (s *scanner) fdb(to *stored[v1alpha1.FDBEntrySpec, v1alpha1.FDBEntryStatus]) bool {
 	return s.stored(&to.Metadata, func(name []byte) {
-		switch string(name) {
-		case "network":
-			to.Spec.Network = v1alpha1.NetworkName(canonicalBytes(s.raw()))
-		case "mac":
+		if string(name) == "mac" {
 			to.Spec.MAC = v1alpha1.MACAddress(s.text())
-		case "source":
-			to.Spec.Source = v1alpha1.Source(canonicalBytes(s.raw()))
-		default:
-			s.strange = true
+			return
 		}
+		s.spec(name, &to.Spec.Network, &to.Spec.Source)
 	}, func(name []byte) {
-		if to.Status == nil {
-			to.Status = &v1alpha1.FDBEntryStatus{}
-		}
-		st := to.Status
+		st := fresh(&to.Status)
 		if string(name) == "segment" {
 			st.Segment = v1alpha1.Segment(s.integer(32))
 			return
@@ -36,21 +28,13 @@ func (s *scanner) fdb(to *stored[v1alpha1.FDBEntrySpec, v1alpha1.FDBEntryStatus]
 
 func (s *scanner) neighbor(to *stored[v1alpha1.NeighborSpec, v1alpha1.NeighborStatus]) bool {
 	return s.stored(&to.Metadata, func(name []byte) {
-		switch string(name) {
-		case "network":
-			to.Spec.Network = v1alpha1.NetworkName(canonicalBytes(s.raw()))
-		case "ip":
+		if string(name) == "ip" {
 			to.Spec.IP = v1alpha1.IPAddress(s.text())
-		case "source":
-			to.Spec.Source = v1alpha1.Source(canonicalBytes(s.raw()))
-		default:
-			s.strange = true
+			return
 		}
+		s.spec(name, &to.Spec.Network, &to.Spec.Source)
 	}, func(name []byte) {
-		if to.Status == nil {
-			to.Status = &v1alpha1.NeighborStatus{}
-		}
-		st := to.Status
+		st := fresh(&to.Status)
 		switch string(name) {
 		case "mac":
 			st.MAC = v1alpha1.MACAddress(s.text())
@@ -61,6 +45,26 @@ func (s *scanner) neighbor(to *stored[v1alpha1.NeighborSpec, v1alpha1.NeighborSt
 			s.owner(name, &st.Endpoint, &st.ManagingNode, &st.Moves, &st.LastObserved, &st.MovesSince, &st.FrozenUntil)
 		}
 	})
+}
+
+// spec reads what both kinds have in their specs.
+func (s *scanner) spec(name []byte, network *v1alpha1.NetworkName, source *v1alpha1.Source) {
+	switch string(name) {
+	case "network":
+		*network = v1alpha1.NetworkName(canonicalBytes(s.raw()))
+	case "source":
+		*source = v1alpha1.Source(canonicalBytes(s.raw()))
+	default:
+		s.strange = true
+	}
+}
+
+// fresh is what p points to, made if it is not there.
+func fresh[T any](p **T) *T {
+	if *p == nil {
+		*p = new(T)
+	}
+	return *p
 }
 
 // stored reads a whole object and reports whether it could.
@@ -109,11 +113,9 @@ func (s *scanner) header(h *header) {
 func (s *scanner) owner(name []byte, endpoint **v1alpha1.EndpointReference, node *string, moves *int32, observed, since, until **metav1.MicroTime) {
 	switch string(name) {
 	case "endpoint":
-		if *endpoint == nil {
-			*endpoint = &v1alpha1.EndpointReference{}
-		}
+		e := fresh(endpoint)
 		s.object(func(name []byte) {
-			switch e := *endpoint; string(name) {
+			switch string(name) {
 			case "namespace":
 				e.Namespace = canonicalBytes(s.raw())
 			case "name":
