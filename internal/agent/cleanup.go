@@ -74,7 +74,10 @@ func cleanPins(c *Config, do func(string, func() error)) error {
 	errs := []error{err}
 	for _, pin := range pins {
 		what := fmt.Sprintf("XDP program and pin of %s device %s", pin.Kind, pin.Name)
-		if !pin.Alive {
+		switch {
+		case pin.Stray && !pin.Alive:
+			what = "pin of an older build: " + pin.Name
+		case !pin.Alive:
 			what = fmt.Sprintf("pin of device %s, which is gone", pin.Name)
 		}
 		do(what, func() error { return device.Netlink{}.RemovePin(pin) })

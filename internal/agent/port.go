@@ -136,23 +136,25 @@ func (p *ports) program(l linkmon.Link, queues int) (device.Program, error) {
 	})
 }
 
-// attachProgram attaches; what an earlier process left in another XDP mode, which
-// cannot be exchanged, makes way. Its removal sets a workload device down first.
+// attachProgram attaches; what an earlier process left that cannot be exchanged,
+// of another XDP mode or another build, makes way. Its removal sets a workload
+// device down first.
 func attachProgram(k device.Kernel, o xdp.AttachOptions) (device.Program, error) {
 	program, err := k.Attach(o)
-	if !errors.Is(err, xdp.ErrMode) {
+	if !errors.Is(err, xdp.ErrMode) && !errors.Is(err, xdp.ErrExchange) {
 		return program, err
 	}
-	pins, err := k.Pins(o.PinDir)
+	pins, perr := k.Pins(o.PinDir)
+	err = errors.Join(err, perr)
 	for _, pin := range pins {
-		if pin.Name == o.Name {
-			if err := k.RemovePin(pin); err != nil {
-				return nil, fmt.Errorf("removing its program of another mode: %w", err)
+		if pin.Name == o.Name && !pin.Stray {
+			if rerr := k.RemovePin(pin); rerr != nil {
+				return nil, errors.Join(err, fmt.Errorf("removing its program: %w", rerr))
 			}
 			return k.Attach(o)
 		}
 	}
-	return nil, errors.Join(err, fmt.Errorf("its program of another mode: %w", xdp.ErrMode))
+	return nil, err
 }
 
 // keep mends what somebody took away of a port: pins, program, slots. A port

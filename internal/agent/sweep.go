@@ -65,6 +65,9 @@ func (p *ports) sweep(certain bool) (left int, err error) {
 }
 
 func (p *ports) wants(pin xdp.Pin, want map[string]desired.Endpoint, self bool) bool {
+	if l, there := p.links[pin.Name]; pin.Stray && (!there || !pin.Alive || l.Index != pin.IfIndex) {
+		return false // else Attach moves it where it belongs
+	}
 	if pin.Kind == xdp.Uplink {
 		return self && slices.Contains(p.config.Uplinks, pin.Name)
 	}

@@ -342,6 +342,7 @@ func (p *ports) inherit(o offeredPort, e desired.Endpoint, l linkmon.Link) error
 func (a *Agent) dropStrangers(ports []offeredPort) {
 	for _, o := range ports {
 		if p := a.ports.attached[o.Device]; p != nil && p.sockets && p.entry.ID == o.ID {
+			p.check = true // the slots of an older build's map may have become others
 			continue
 		}
 		if err := a.engine.RemovePort(o.ID.Index()); err != nil {

@@ -13,8 +13,12 @@ import (
 //
 //	program and link  by the pin: a directory named after the device, in the
 //	                  node's own pin directory, whose link runs a program of a
-//	                  name of ours. An older build's program has such a name, too,
-//	                  and so has one in another mode or for an old locator
+//	                  name of ours ("picot_..."). An older build's program has such
+//	                  a name, too, and so has one in another mode or for an old
+//	                  locator
+//	older builds'     elsewhere in the node's pin directory, or by other names in a
+//	pins              device's: by the name of program or map. What else is there is
+//	                  somebody's, and stays
 //	pinned device     by index and by the program rtnetlink reports on it: an
 //	                  index alone is used again, and every namespace has its own
 //	XSKMAP, counters  by the program that uses them

@@ -16,9 +16,11 @@ import (
 // device has a program at every moment. The XSKMAP with its sockets stays, too,
 // unless more Queues are wanted than it has slots: then a new one starts empty.
 //
-// Pins of a device that is gone are removed. Errors: [ErrNoDevice],
-// [ErrForeignProgram], [ErrPinBusy], [ErrMode], [ErrNotBPFFS], and what the
-// kernel refuses.
+// Pins of a device that is gone are removed; what an older build pinned for the
+// device elsewhere in PinDir is moved here, and other files it left go. Maps whose
+// layout is another one are made anew. Errors: [ErrNoDevice],
+// [ErrForeignProgram], [ErrForeignPin], [ErrPinBusy], [ErrMode], [ErrExchange],
+// [ErrNotBPFFS], and what the kernel refuses.
 func Attach(o AttachOptions) (*Program, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -36,16 +38,12 @@ func Attach(o AttachOptions) (*Program, error) {
 	}
 	dir := filepath.Join(o.PinDir, escaped)
 
-	old, err := openPinned(dir)
+	old, err := o.earlier(dev, dir)
 	if err != nil {
 		return nil, fmt.Errorf("attach %q: %w", o.Name, err)
 	}
-	if old != nil && old.ifindex == 0 { // the device is gone, the pin is stale
-		old.link.Close()
-		old = nil
-	}
 	if old == nil {
-		if err := removePins(dir); err != nil {
+		if err := clearDir(dir); err != nil {
 			return nil, fmt.Errorf("attach %q: stale pin: %w", o.Name, err)
 		}
 		return attachFresh(&o, dev, dir)
@@ -58,6 +56,30 @@ func Attach(o AttachOptions) (*Program, error) {
 	return p, nil
 }
 
+// earlier opens the link that an earlier process, or an older build, pinned for
+// this device or name; nil: none that lives.
+func (o *AttachOptions) earlier(dev *device, dir string) (*pinned, error) {
+	old, err := openPinned(filepath.Join(dir, pinLink))
+	if err != nil {
+		return nil, err
+	}
+	if old != nil && old.ifindex != 0 {
+		return old, nil
+	}
+	if old != nil { // the device is gone, the pin is stale, whoever's it is
+		old.link.Close()
+		if err := removeFile(filepath.Join(dir, pinLink)); err != nil {
+			return nil, err
+		}
+	}
+	if len(dev.programs) > 0 {
+		if old, err := o.adopt(dev, dir); old != nil || err != nil {
+			return old, err
+		}
+	}
+	return nil, makeWay(dir)
+}
+
 func attachFresh(o *AttachOptions, dev *device, dir string) (*Program, error) {
 	if len(dev.programs) > 0 {
 		return nil, foreignError(dev)
@@ -68,7 +90,7 @@ func attachFresh(o *AttachOptions, dev *device, dir string) (*Program, error) {
 	}
 	if _, err := keepPins(dir, objs, l); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach %s: %w", dev.name, err),
-			l.Close(), objs.close(), removePins(dir))
+			detach(l), l.Close(), objs.close(), clearDir(dir))
 	}
 	return newProgram(o, dir, objs, l, mode, false), nil
 }
@@ -127,7 +149,7 @@ func takeOver(o *AttachOptions, dev *device, dir string, old *pinned) (*Program,
 		return nil, fmt.Errorf("attach %s: pin %s is in %s mode, wanted %s; set the device down, detach, and attach again: %w",
 			dev.name, dir, mode, o.Mode, ErrMode)
 	}
-	running, _, err := old.objects()
+	running, err := old.objects()
 	if err != nil {
 		return nil, fmt.Errorf("attach %s: %w", dev.name, err)
 	}
@@ -136,6 +158,9 @@ func takeOver(o *AttachOptions, dev *device, dir string, old *pinned) (*Program,
 		return nil, err
 	}
 	_, err = keepPins(dir, keep, old.link) // writes nothing where the same are pinned
+	if err == nil {
+		err = clearDir(dir, pinFiles...) // what an older build pinned beside them
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("attach %s: %w", dev.name, err), keep.close())
 	}
@@ -161,8 +186,11 @@ func (o *AttachOptions) bring(dev *device, mode Mode, old *pinned, running *obje
 		return nil, errors.Join(fmt.Errorf("attach %s: compare programs: %w", dev.name, err), running.close(), wanted.close())
 	}
 	keep, drop := running, wanted
-	if !same || wanted.xsks.MaxEntries() != running.xsks.MaxEntries() {
+	if !same || wanted.newMap {
 		if err := old.link.Update(wanted.program); err != nil {
+			if errors.Is(err, unix.EINVAL) { // of another attach type, or bound to another device
+				err = fmt.Errorf("%w: %w", ErrExchange, err)
+			}
 			return nil, errors.Join(fmt.Errorf("exchange the XDP program of %s: %w", dev.name, err), running.close(), wanted.close())
 		}
 		keep, drop = wanted, running

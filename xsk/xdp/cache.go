@@ -87,7 +87,7 @@ func (c *Cache) learn(kind Kind, p *ebpf.Program) {
 // current says whether what runs is, as far as known here, just what o would
 // load: program, constants and maps. If in doubt it is not.
 func (c *Cache) current(o *AttachOptions, mode Mode, running *objects) (bool, error) {
-	if c == nil || o.Kind != Workload || running.tags != (mode == Native) {
+	if c == nil || o.Kind != Workload || running.tags != (mode == Native) || running.xsks == nil || running.counters == nil {
 		return false, nil
 	}
 	name, id, err := identify(running.program)

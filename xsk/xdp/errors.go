@@ -10,6 +10,12 @@ var (
 	// ErrPinBusy: the name's pin holds another device, which is alive.
 	// Removing the pin would open that device.
 	ErrPinBusy = errors.New("pin holds another live device")
+	// ErrForeignPin: somebody else's link is pinned in the place of ours. It is
+	// left alone: removing its pin might take it off.
+	ErrForeignPin = errors.New("the pin's place is taken by somebody else's link")
+	// ErrExchange: the kernel refuses to exchange the pinned program, an older
+	// build's, for ours.
+	ErrExchange = errors.New("the pinned program cannot be exchanged in place")
 	// ErrMode: the pinned program runs in a mode that was not asked for, and
 	// the kernel cannot change it without a gap.
 	ErrMode = errors.New("pinned in another XDP mode")

@@ -119,8 +119,11 @@ func keepPins(dir string, objs *objects, l link.Link) (made []string, err error)
 	return made, errors.Join(errs...)
 }
 
-// make pins the object at path, whatever was there.
+// make pins the object at path, whatever was there but somebody's link.
 func (f *pinFile) make(path string) error {
+	if is, alive := whatIs(path); is == foreign && alive {
+		return fmt.Errorf("%s: %w", path, ErrForeignPin)
+	}
 	if err := f.object.Unpin(); err != nil {
 		return err
 	}
@@ -162,7 +165,7 @@ func notOurs(path string, err error) error {
 }
 
 func holdsLink(path string, own link.Link) (bool, error) {
-	pinned, err := openPinned(filepath.Dir(path))
+	pinned, err := openPinned(path)
 	if err != nil || pinned == nil {
 		return false, err
 	}

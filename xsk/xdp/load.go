@@ -3,6 +3,7 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -13,11 +14,11 @@ import (
 const devBoundOnly = 1 << 6
 
 // Names of the programs and maps in bpf/picot.c, by which the kernel's objects
-// are recognised as ours.
+// are recognised as ours: all have the prefix, whatever build made them.
 const (
-	programPrefix = "picot_"
-	mapXSKs       = "picot_xsks"
-	mapCounters   = "picot_counters"
+	prefix      = "picot_"
+	mapXSKs     = "picot_xsks"
+	mapCounters = "picot_counters"
 )
 
 // objects are a loaded program and the maps it uses.
@@ -26,6 +27,7 @@ type objects struct {
 	xsks     *ebpf.Map
 	counters *ebpf.Map
 	tags     bool // reads offloaded VLAN tags
+	newMap   bool // not all of its maps are those it was to keep
 }
 
 func (o *objects) close() error {
@@ -42,9 +44,9 @@ func (o *objects) close() error {
 }
 
 func programName(k Kind, tags bool) string {
-	name := programPrefix + "work"
+	name := prefix + "work"
 	if k == Uplink {
-		name = programPrefix + "up"
+		name = uplinkPrefix
 	}
 	if tags {
 		return name + "_tag"
@@ -52,13 +54,17 @@ func programName(k Kind, tags bool) string {
 	return name + "_plain"
 }
 
-func kindOf(program string) (Kind, bool) {
-	for _, k := range []Kind{Workload, Uplink} {
-		if program == programName(k, true) || program == programName(k, false) {
-			return k, true
-		}
+// uplinkPrefix is that of uplinks' programs, of older builds as well.
+const uplinkPrefix = prefix + "up"
+
+// kindOf tells the kind by a program's name, which may be an older build's, and
+// which the kernel cuts off after 15 bytes. One that says nothing of its kind is
+// a workload's: that is closed before it goes.
+func kindOf(program string) (k Kind, ours bool) {
+	if strings.HasPrefix(program, uplinkPrefix) {
+		return Uplink, true
 	}
-	return 0, false
+	return Workload, strings.HasPrefix(program, prefix)
 }
 
 // load loads the program for o. In native mode it is the one that reads VLAN
@@ -99,14 +105,17 @@ func loadVariant(o *AttachOptions, tags bool, keep *objects) (*objects, error) {
 	spec.Maps[mapXSKs].MaxEntries = uint32(o.Queues)
 
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}, Cache: o.types()}
+	newMap := false
 	if keep != nil {
-		if keep.xsks.MaxEntries() >= uint32(o.Queues) {
+		if keep.xsks != nil && keep.xsks.MaxEntries() >= uint32(o.Queues) {
 			spec.Maps[mapXSKs].MaxEntries = keep.xsks.MaxEntries()
 		}
 		for key, m := range map[string]*ebpf.Map{mapXSKs: keep.xsks, mapCounters: keep.counters} {
-			if spec.Maps[key].Compatible(m) == nil {
-				options.MapReplacements[key] = m
+			if m == nil || spec.Maps[key].Compatible(m) != nil {
+				newMap = true
+				continue
 			}
+			options.MapReplacements[key] = m
 		}
 	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, options)
@@ -120,6 +129,7 @@ func loadVariant(o *AttachOptions, tags bool, keep *objects) (*objects, error) {
 		xsks:     coll.DetachMap(mapXSKs),
 		counters: coll.DetachMap(mapCounters),
 		tags:     tags,
+		newMap:   newMap,
 	}, nil
 }
 
@@ -133,6 +143,9 @@ func sameProgram(a, b *ebpf.Program) (bool, error) {
 	return aname == bname && aid == bid, err
 }
 
+// rodata is how the name of the map with a program's constants ends.
+const rodata = "rodata"
+
 // constants returns the content of the program's .rodata, nil if it uses none.
 // The tag of a program does not cover it.
 func constants(info *ebpf.ProgramInfo) ([]byte, error) {
@@ -142,7 +155,12 @@ func constants(info *ebpf.ProgramInfo) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open map %d of program %s: %w", id, info.Name, err)
 		}
-		if m.Type() != ebpf.Array {
+		name := ""
+		if info, err := m.Info(); err == nil {
+			name = info.Name
+		}
+		// An older build's program may have an array of its own beside it.
+		if m.Type() != ebpf.Array || m.KeySize() != 4 || !strings.HasSuffix(name, rodata) {
 			m.Close()
 			continue
 		}

@@ -2,8 +2,10 @@ package xdp
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"picot.dev/picot/internal/testnet"
@@ -61,4 +63,13 @@ func child(order string) error {
 	}
 	fmt.Println("ready")
 	select {}
+}
+
+// removePins removes a pin directory, its link as it lives.
+func removePins(dir string) error {
+	var errs []error
+	for _, file := range pinFiles {
+		errs = append(errs, removeFile(filepath.Join(dir, file)))
+	}
+	return errors.Join(append(errs, removeFile(dir))...)
 }

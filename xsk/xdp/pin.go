@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/pin"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,8 +32,10 @@ type Pin struct {
 	Alive     bool // attached to a device that exists
 	LinkID    uint32
 	ProgramID uint32
+	Stray     bool // not where this build pins: an older one's
 
-	dir string
+	dir  string
+	file string // Stray: the only file, somewhere in dir
 }
 
 // pinned is an open pinned link.
@@ -43,16 +46,27 @@ type pinned struct {
 	ifindex int // 0: the device is gone, or the link was detached by force
 }
 
-// openPinned opens the link pinned in dir. It returns nil and no error if
-// there is none; a directory without a link is a leftover.
-func openPinned(dir string) (*pinned, error) {
-	path := filepath.Join(dir, pinLink)
-	l, err := link.LoadPinnedLink(path, nil)
+// openPinned opens the link pinned at path. It returns nil and no error if there
+// is none: nothing at all, or what makes way for a pin of ours, which is no pin or
+// that of a program or map. A link of another kind is somebody's ([ErrForeignPin]).
+func openPinned(path string) (*pinned, error) {
+	file, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && !file.Mode().IsRegular() {
+		return nil, nil
+	}
+	var object pin.Pinner
+	if err == nil {
+		object, err = pin.Load(path, nil)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open pinned link %s: %w", path, err)
+	}
+	l, is := object.(link.Link)
+	if !is {
+		return nil, object.Close()
 	}
 	info, err := l.Info()
 	if err != nil {
@@ -62,55 +76,74 @@ func openPinned(dir string) (*pinned, error) {
 	x := info.XDP()
 	if x == nil {
 		l.Close()
-		return nil, fmt.Errorf("pinned link %s is no XDP link: %w", path, ErrForeignProgram)
+		return nil, fmt.Errorf("pinned link %s is no XDP link; remove it, or pin it elsewhere: %w", path, ErrForeignPin)
 	}
 	return &pinned{link: l, linkID: info.ID, program: info.Program, ifindex: int(x.Ifindex)}, nil
 }
 
-// objects opens the program the link runs, and its maps.
-func (p *pinned) objects() (*objects, Kind, error) {
+// kind is that of the program the link runs.
+func (p *pinned) kind() (Kind, error) {
 	program, err := ebpf.NewProgramFromID(p.program)
 	if err != nil {
-		return nil, 0, fmt.Errorf("open program %d of link %d: %w", p.program, p.linkID, err)
+		return 0, fmt.Errorf("open program %d of link %d: %w", p.program, p.linkID, err)
 	}
-	objs := &objects{program: program}
-	kind, err := objs.findMaps()
+	defer program.Close()
+	info, err := program.Info()
 	if err != nil {
-		objs.close()
-		return nil, 0, fmt.Errorf("program %d of link %d: %w", p.program, p.linkID, err)
+		return 0, fmt.Errorf("program %d of link %d: %w", p.program, p.linkID, err)
 	}
-	return objs, kind, nil
+	kind, is := kindOf(info.Name)
+	if !is {
+		return 0, fmt.Errorf("program %d of link %d: %s: %w", p.program, p.linkID, info.Name, ErrForeignProgram)
+	}
+	return kind, nil
 }
 
-func (o *objects) findMaps() (Kind, error) {
+// objects opens the program the link runs, and its maps; those of another build
+// may be missing.
+func (p *pinned) objects() (*objects, error) {
+	program, err := ebpf.NewProgramFromID(p.program)
+	if err != nil {
+		return nil, fmt.Errorf("open program %d of link %d: %w", p.program, p.linkID, err)
+	}
+	objs := &objects{program: program}
+	if err := objs.findMaps(); err != nil {
+		objs.close()
+		return nil, fmt.Errorf("program %d of link %d: %w", p.program, p.linkID, err)
+	}
+	return objs, nil
+}
+
+func (o *objects) findMaps() error {
 	info, err := o.program.Info()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	kind, ours := kindOf(info.Name)
 	if !ours {
-		return 0, fmt.Errorf("%s: %w", info.Name, ErrForeignProgram)
+		return fmt.Errorf("%s: %w", info.Name, ErrForeignProgram)
 	}
 	o.tags = info.Name == programName(kind, true)
 	ids, _ := info.MapIDs()
 	for _, id := range ids {
 		m, err := ebpf.NewMapFromID(id)
 		if err != nil {
-			return 0, fmt.Errorf("open map %d: %w", id, err)
+			return fmt.Errorf("open map %d: %w", id, err)
 		}
-		switch m.Type() {
-		case ebpf.XSKMap:
+		var name string
+		if info, err := m.Info(); err == nil {
+			name = info.Name
+		}
+		switch {
+		case m.Type() == ebpf.XSKMap && name == mapXSKs && o.xsks == nil:
 			o.xsks = m
-		case ebpf.PerCPUArray:
+		case m.Type() == ebpf.PerCPUArray && name == mapCounters && o.counters == nil:
 			o.counters = m
 		default:
 			m.Close()
 		}
 	}
-	if o.xsks == nil || o.counters == nil {
-		return 0, errors.New("its maps are missing")
-	}
-	return kind, nil
+	return nil
 }
 
 func removeFile(path string) error {
@@ -120,21 +153,9 @@ func removeFile(path string) error {
 	return nil
 }
 
-// removePins removes the files a pin directory has from us, and the directory
-// if nothing else is in it. The link goes first: a directory without one is
-// recognised as a leftover.
-func removePins(dir string) error {
-	for _, file := range pinFiles {
-		if err := removeFile(filepath.Join(dir, file)); err != nil {
-			return err
-		}
-	}
-	return removeFile(dir)
-}
-
 // List reports the pins below pinDir, those of devices that are gone and
-// half-made ones included. A pinDir that does not exist has none. What is not
-// picot's is left out.
+// half-made ones included, and what older builds pinned elsewhere in it. A pinDir
+// that does not exist has none. What is not picot's is left out.
 func List(pinDir string) ([]Pin, error) {
 	entries, err := os.ReadDir(pinDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -149,34 +170,35 @@ func List(pinDir string) ([]Pin, error) {
 		if !e.IsDir() {
 			continue
 		}
-		pin, err := readPin(filepath.Join(pinDir, e.Name()))
-		if errors.Is(err, ErrForeignProgram) {
+		found := Pin{Name: PinName(e.Name()), dir: filepath.Join(pinDir, e.Name())}
+		err := found.read(filepath.Join(found.dir, pinLink))
+		switch {
+		case errors.Is(err, ErrForeignProgram), errors.Is(err, ErrForeignPin):
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			errs = append(errs, err)
 			continue
+		case found.LinkID == 0 && !holdsOurs(found.dir):
+			continue
 		}
-		pin.Name = PinName(e.Name())
-		pins = append(pins, pin)
+		pins = append(pins, found)
 	}
-	return pins, errors.Join(errs...)
+	return append(pins, listStrays(pinDir)...), errors.Join(errs...)
 }
 
-func readPin(dir string) (Pin, error) {
-	pin := Pin{dir: dir}
-	p, err := openPinned(dir)
-	if err != nil || p == nil {
-		return pin, err
+// read reads the link pinned at path, if there is one.
+func (p *Pin) read(path string) error {
+	open, err := openPinned(path)
+	if err != nil || open == nil {
+		return err
 	}
-	defer p.link.Close()
-	objs, kind, err := p.objects()
-	if err != nil {
-		return pin, err
+	defer open.link.Close()
+	if p.Kind, err = open.kind(); err != nil {
+		return err
 	}
-	pin.Kind, pin.IfIndex, pin.Alive = kind, p.ifindex, p.ifindex != 0
-	pin.LinkID, pin.ProgramID = uint32(p.linkID), uint32(p.program)
-	return pin, objs.close()
+	p.IfIndex, p.Alive = open.ifindex, open.ifindex != 0
+	p.LinkID, p.ProgramID = uint32(open.linkID), uint32(open.program)
+	return nil
 }
 
 // Remove removes the pin and takes the program off the device, if it is alive:
@@ -185,7 +207,11 @@ func (p Pin) Remove() error {
 	if p.dir == "" {
 		return errors.New("remove pin: not a pin of List")
 	}
-	open, err := openPinned(p.dir)
+	path := p.file
+	if path == "" {
+		path = filepath.Join(p.dir, pinLink)
+	}
+	open, err := openPinned(path)
 	if err != nil {
 		return fmt.Errorf("remove pin %s: %w", p.Name, err)
 	}
@@ -194,7 +220,13 @@ func (p Pin) Remove() error {
 		err = detach(open.link)
 		open.link.Close()
 	}
-	if err = errors.Join(err, removePins(p.dir)); err != nil {
+	if p.file == "" {
+		err = errors.Join(err, clearDir(p.dir))
+	} else {
+		err = errors.Join(err, removeFile(p.file))
+		removeEmptyUpTo(p.dir, p.file)
+	}
+	if err != nil {
 		return fmt.Errorf("remove pin %s: %w", p.Name, err)
 	}
 	return nil

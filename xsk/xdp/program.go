@@ -120,7 +120,7 @@ func (p *Program) Detach() error {
 	if p.link == nil {
 		return fmt.Errorf("detach %s: %w", p.name, errClosed)
 	}
-	err := errors.Join(detach(p.link), removePins(p.dir))
+	err := errors.Join(detach(p.link), clearDir(p.dir))
 	if err = errors.Join(err, p.Close()); err != nil {
 		return fmt.Errorf("detach %s: %w", p.name, err)
 	}
