@@ -104,8 +104,9 @@ func (e *Engine) drainRings() {
 
 // Prepare makes an engine that can go on with another process's sockets and
 // frames, while that one still works. c must have the same geometry; mem is the
-// other's memory. It owns mem and the descriptors, whatever comes of it. Then
-// comes Adopt and GoOn, or Abandon.
+// other's memory, populated by now or each of its pages makes a frame wait. It
+// owns mem and the descriptors, whatever comes of it. Then comes Adopt and GoOn,
+// or Abandon.
 func Prepare(c Config, h *Handover, mem *xsk.Memory, fds []int) (e *Engine, err error) {
 	c, err = c.withDefaults()
 	switch {
@@ -131,9 +132,6 @@ func Prepare(c Config, h *Handover, mem *xsk.Memory, fds []int) (e *Engine, err 
 			return nil, errors.Join(err, closeAll(fds[i+1:]), e.Abandon())
 		}
 	}
-	// Faults that are taken now are not taken with the frames waiting. Without it
-	// everything works, too.
-	_ = mem.Populate()
 	for i := range e.places {
 		e.places[i] = placeFree
 	}

@@ -184,14 +184,16 @@ func MemoryFromFD(fd int, o MemoryOptions) (*Memory, error) {
 // thread that starts, a heap that grows.
 const populateAtOnce = hugePage
 
-// Populate maps every page, taking those that are not there yet: else each is a
-// page fault at its first use.
+// Populate maps every page, taking those that are not there yet, and touches it:
+// else each is a fault at its first use. What is in the frames stays as it is,
+// whoever uses them meanwhile.
 func (m *Memory) Populate() error {
 	for rest := m.mapping; len(rest) > 0; {
 		n := min(populateAtOnce, len(rest))
 		if err := unix.Madvise(rest[:n], unix.MADV_POPULATE_WRITE); err != nil {
 			return fmt.Errorf("populating %d bytes of frame memory: %w", len(m.mapping), err)
 		}
+		touch(rest[:n])
 		rest = rest[n:]
 	}
 	return nil

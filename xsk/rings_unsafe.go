@@ -47,6 +47,7 @@ func mapRing[E ringAddr | ringDesc](s *Socket, name string, pgoff int64, off uni
 	if err != nil {
 		return shared[E]{}, fmt.Errorf("mapping the %s ring of %d entries: %w", name, entries, err)
 	}
+	touch(mem)
 	s.rings = append(s.rings, mem)
 	return shared[E]{
 		producer: (*uint32)(unsafe.Pointer(&mem[off.Producer])),

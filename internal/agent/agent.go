@@ -100,7 +100,7 @@ func New(c Config) (*Agent, error) {
 	if older != nil {
 		a, err := assemble(c, queues, older.offer.HashKey)
 		if err != nil {
-			return nil, errors.Join(err, older.conn.Close(), older.mem.Close(), older.pins.Close())
+			return nil, errors.Join(err, older.close())
 		}
 		a.older, a.pins = older, older.pins
 		return a, nil

@@ -26,7 +26,10 @@ type takeover struct {
 	conn  *net.UnixConn
 	offer offer
 	mem   *xsk.Memory
-	pins  *os.File
+	// touched is closed once every page of mem is mapped here, which is done
+	// while the older agent forwards and the sources come in.
+	touched chan struct{}
+	pins    *os.File
 }
 
 // requestTakeover asks the agent at the run directory's socket for its place.
@@ -105,7 +108,29 @@ func (t *takeover) greet(c *Config, engine fastpath.Config) error {
 		return errors.Join(fmt.Errorf("memory: %w", err), unix.Close(fds[0]), unix.Close(fds[1]))
 	}
 	t.pins = os.NewFile(uintptr(fds[1]), "pins")
+	t.touched = make(chan struct{})
+	go func(mem *xsk.Memory) {
+		defer close(t.touched)
+		_ = mem.Populate() // else a page's first frame waits for it
+	}(t.mem)
 	return t.conn.SetDeadline(time.Time{})
+}
+
+// memory is the older agent's, all there, and the caller's from now on.
+func (t *takeover) memory() *xsk.Memory {
+	<-t.touched
+	mem := t.mem
+	t.mem = nil
+	return mem
+}
+
+// close gives back everything an offer brought.
+func (t *takeover) close() error {
+	err := errors.Join(t.conn.Close(), t.pins.Close())
+	if t.mem != nil {
+		err = errors.Join(err, t.memory().Close())
+	}
+	return err
 }
 
 // askToLeave has an older agent end, and waits until it has.
@@ -153,6 +178,7 @@ func (a *Agent) takeOver(ctx context.Context) error {
 	}
 	a.inherit(t.offer.Ports, t.offer.Uplinks)
 	a.nodes.sync(time.Now())
+	<-t.touched // not while the older one's loop stands still
 	r, err := a.takeSockets(t)
 	if err != nil {
 		return err
@@ -216,9 +242,7 @@ func (a *Agent) prepare(t *takeover) (*ready, *statePage, error) {
 		return nil, nil, fmt.Errorf("sockets: %w", err)
 	}
 	page, err := openStatePage(&r.Handover, fds[sockets], fds[sockets+1])
-	mem := t.mem
-	t.mem = nil // whatever comes, Prepare has it
-	engine, perr := fastpath.Prepare(a.engineConfig(), &r.Handover, mem, fds[:sockets])
+	engine, perr := fastpath.Prepare(a.engineConfig(), &r.Handover, t.memory(), fds[:sockets]) // which owns it, whatever comes
 	if perr == nil && err != nil {
 		perr = engine.Abandon()
 	} else if perr != nil && err == nil {
@@ -358,10 +382,7 @@ func (a *Agent) coldInstead(cause error) error {
 	a.log.Warn("no takeover: cold start", "error", cause)
 	t := a.older
 	a.older = nil
-	errs := []error{t.conn.Close(), t.pins.Close()}
-	if t.mem != nil {
-		errs = append(errs, t.mem.Close())
-	}
+	errs := []error{t.close()}
 	for device, p := range a.ports.attached {
 		a.tables.portDown(p.key)
 		errs = append(errs, p.program.Close())
