@@ -27,6 +27,11 @@ func benchUpgrade(ctx context.Context, s *session) (err error) {
 		s.add(skipped("upgrade", name, "the program's own file is not known"))
 		return nil
 	}
+	release, err := confine(sourceCPU)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
 	a, err := newLiveAgent(s, 2*upgradePairs, "--cpus", strconv.Itoa(forwardCPU))
 	if err != nil {
 		return err
