@@ -50,6 +50,7 @@ type Agent struct {
 	gateway    *gatewayPart // nil: off
 	checkpoint *checkpoint
 
+	instance   string        // names this process to its successors
 	older      *takeover     // an agent to take over from; nil: a cold start
 	successor  *net.UnixConn // a newer agent that waits for this one's end
 	handedOver bool          // it has the sockets
@@ -93,7 +94,7 @@ func New(c Config) (*Agent, error) {
 	for _, name := range c.Uplinks {
 		queues = append(queues, countQueues(name))
 	}
-	older, err := findOlder(&c, engineConfig(&c, queues))
+	older, pins, err := findPlace(&c, engineConfig(&c, queues))
 	if err != nil {
 		return nil, err
 	}
@@ -104,10 +105,6 @@ func New(c Config) (*Agent, error) {
 		}
 		a.older, a.pins = older, older.pins
 		return a, nil
-	}
-	pins, err := lockPins(&c)
-	if err != nil {
-		return nil, err
 	}
 	a, err := newLocked(c, queues)
 	if err != nil {
@@ -120,6 +117,9 @@ func New(c Config) (*Agent, error) {
 // preflight tries what would otherwise fail only after a living agent was asked
 // to go.
 func preflight(c *Config) error {
+	if err := tryRunDir(c); err != nil {
+		return fmt.Errorf("--run-dir: %w", err)
+	}
 	if c.MetricsAddr != "" {
 		l, err := listenMetrics(context.Background(), c.MetricsAddr)
 		if err != nil {
@@ -138,21 +138,19 @@ func preflight(c *Config) error {
 	return nil
 }
 
-// findOlder asks a living agent for its place, unless that is not wanted. If
-// the two do not fit it has the other leave, for a cold start.
-func findOlder(c *Config, engine fastpath.Config) (*takeover, error) {
-	if c.Takeover == TakeoverNever {
-		return nil, nil
+// tryRunDir says whether the run directory takes our sockets: it is neither full
+// nor read-only, and in their places is nothing that cannot make way.
+func tryRunDir(c *Config) error {
+	for _, path := range []string{c.ControlPath(), c.takeoverPath()} {
+		if entries, err := os.ReadDir(path); err == nil && len(entries) > 0 {
+			return fmt.Errorf("%s is a directory, and not empty: remove it", path)
+		}
 	}
-	older, err := requestTakeover(c, engine)
-	if err == nil {
-		return older, nil
+	f, err := os.CreateTemp(c.RunDir, halfPattern)
+	if err != nil {
+		return err
 	}
-	if errors.Is(err, errOtherNode) {
-		return nil, fmt.Errorf("--run-dir %s: %w", c.RunDir, err)
-	}
-	c.Log.Warn("no takeover: cold start", "error", err)
-	return nil, askToLeave(c)
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // workerNice has the data path go before what else runs on the node, this
@@ -217,7 +215,7 @@ func assemble(c Config, queues []int, key packet.HashKey) (*Agent, error) {
 
 func assembleOn(base platform, c Config, queues []int, key packet.HashKey) (*Agent, error) {
 	a := &Agent{
-		config: c, log: c.Log, base: base, vitals: newVitals(),
+		config: c, log: c.Log, base: base, vitals: newVitals(), instance: instance(),
 		tables:   newTables(c.NodeName, c.Function, key),
 		incoming: desired.NewState(), checkpoint: newCheckpoint(&c),
 		links: make(chan []linkmon.Event, 16), desired: make(chan update, 16),
@@ -346,7 +344,9 @@ func (a *Agent) close() error {
 		err = errors.Join(err, a.checkpoint.flush(a.tables.state))
 	}
 	a.base.close()
-	err = errors.Join(err, a.pins.Close())
+	if a.pins != nil {
+		err = errors.Join(err, a.pins.Close())
+	}
 	if a.successor != nil {
 		_ = a.successor.Close() // now everything is let go of
 	}

@@ -30,6 +30,7 @@ type checkpoint struct {
 	node    string
 	log     *slog.Logger
 	next    time.Time
+	failing bool       // the last write failed
 	writing chan error // nil: no write under way; else file and encoder are its
 
 	begun    bool          // there is a file of this process to append to
@@ -47,6 +48,8 @@ const checkpointFormat = 2
 const (
 	// checkpointEvery spaces writes: a crash loses at most so much of what changed.
 	checkpointEvery = 2 * time.Second
+	// checkpointRetry spaces them while the run directory takes none.
+	checkpointRetry = 30 * time.Second
 	// partMost is how many bindings a part of the state has, so that its encoding
 	// takes little memory.
 	partMost = 1024
@@ -79,6 +82,15 @@ func newCheckpoint(c *Config) *checkpoint {
 }
 
 func (c *Config) checkpointPath() string { return filepath.Join(c.RunDir, "checkpoint") }
+
+// halfPattern names checkpoints until they are whole.
+const halfPattern = ".checkpoint-*"
+
+// halfCheckpoints are what processes left that died while they wrote.
+func halfCheckpoints(dir string) []string {
+	paths, _ := filepath.Glob(filepath.Join(dir, halfPattern)) // the pattern is a good one
+	return paths
+}
 
 // load returns the checkpoint; ok is false if there is none of this node.
 func (c *checkpoint) load() (s desired.State, ok bool, err error) {
@@ -162,7 +174,9 @@ func (c *checkpoint) sync(now time.Time, s desired.State) (next time.Time) {
 	if c.writing != nil {
 		select {
 		case err := <-c.writing:
-			c.wrote(err)
+			if c.wrote(err); err != nil {
+				c.next = now.Add(checkpointRetry)
+			}
 		default:
 			return now.Add(checkpointEvery)
 		}
@@ -196,8 +210,13 @@ func (c *checkpoint) flush(s desired.State) error {
 // wrote takes the end of a write.
 func (c *checkpoint) wrote(err error) {
 	c.writing = nil
-	if err != nil {
-		c.log.Error("checkpoint not written", "error", err)
+	switch {
+	case err != nil && !c.failing:
+		c.log.Error("checkpoint not written: until it is, a start without the API server forwards from an old one, or not at all", "error", err)
+	case err == nil && c.failing:
+		c.log.Info("checkpoint written again")
+	}
+	if c.failing = err != nil; c.failing {
 		c.close()
 		c.begun, c.whole, c.changes = false, true, desired.Delta{}
 	}
@@ -225,7 +244,10 @@ func (c *checkpoint) write(s desired.State) func() error {
 // replace writes a new file in one step, which is appended to from then on.
 func (c *checkpoint) replace(parts []checkpointPart) (err error) {
 	c.close()
-	f, err := os.CreateTemp(filepath.Dir(c.path), ".checkpoint-*")
+	for _, left := range halfCheckpoints(filepath.Dir(c.path)) {
+		_ = os.Remove(left) // else it stays: no harm but its size
+	}
+	f, err := os.CreateTemp(filepath.Dir(c.path), halfPattern)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 
@@ -36,11 +35,11 @@ func Cleanup(c Config, dryRun bool, say func(string)) error {
 		_ = conn.Close()
 		return fmt.Errorf("%w: it answers at %s", ErrRuns, c.ControlPath())
 	}
-	lock, err := lockPins(&c)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if lock != nil {
+	if _, err := os.Stat(c.pinDir()); err == nil {
+		lock, err := lockPins(&c, endsWithin)
+		if err != nil {
+			return err
+		}
 		defer lock.Close()
 	}
 	do := func(what string, f func() error) {
@@ -59,6 +58,9 @@ func Cleanup(c Config, dryRun bool, say func(string)) error {
 		if _, err := os.Lstat(path); err == nil {
 			do(what+path, func() error { return os.Remove(path) })
 		}
+	}
+	for _, path := range halfCheckpoints(c.RunDir) {
+		do("half a checkpoint "+path, func() error { return os.Remove(path) })
 	}
 	if entries, err := os.ReadDir(c.RunDir); err == nil && !dryRun && len(entries) == 0 {
 		errs = append(errs, os.Remove(c.RunDir))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"picot.dev/picot/fastpath"
@@ -43,8 +44,10 @@ type hello struct {
 	Geometry string
 	Build    string
 	Always   bool // even from the same build
-	// Leave asks the old process to end, for a cold start in its place.
-	Leave bool
+	// Leave asks the old process to end, for a cold start in its place; only the
+	// one of that Instance, if that is given.
+	Leave    bool
+	Instance string
 }
 
 type offer struct {
@@ -53,6 +56,7 @@ type offer struct {
 	SameBuild bool
 	// OtherNode: refused because the asker is no successor but a stranger.
 	OtherNode bool
+	Instance  string // names the old process
 	HashKey   packet.HashKey
 	Ports     []offeredPort
 	Uplinks   []offeredUplink
@@ -104,29 +108,45 @@ func (a *Agent) serveTakeover(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("takeover socket: %w", err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var conversations sync.WaitGroup
+	conversations.Go(func() {
 		for {
 			conn, err := l.AcceptUnix()
-			if err != nil {
+			switch {
+			case errors.Is(err, net.ErrClosed):
 				return
+			case err != nil: // no descriptors left, for one: it may pass
+				a.log.Warn("takeover socket", "error", err)
+				select {
+				case <-ctx.Done():
+				case <-time.After(acceptAgain):
+				}
+				continue
 			}
-			if err := a.handOver(ctx, conn); err != nil {
-				a.log.Warn("takeover did not happen", "error", err)
-				_ = conn.Close()
-			}
+			conversations.Go(func() {
+				if err := a.handOver(ctx, conn); err != nil {
+					a.log.Warn("takeover did not happen", "error", err)
+					_ = conn.Close()
+				}
+			})
 		}
-	}()
+	})
 	return func() {
 		a.release(l, path)
-		<-done
+		conversations.Wait()
 	}, nil
 }
 
-// handOver is one conversation with a newer process. On success the connection
-// stays open until this one has let go of everything.
+// acceptAgain is the pause after a connection that could not be accepted.
+const acceptAgain = time.Second
+
+// handOver is one conversation with a newer process, beside others: one that
+// waits for its sources keeps nobody else waiting, and the first that is prepared
+// has the frames. On success the connection stays open until this one has let go
+// of everything.
 func (a *Agent) handOver(ctx context.Context, conn *net.UnixConn) error {
+	end := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer end()
 	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return err
 	}
@@ -135,11 +155,7 @@ func (a *Agent) handOver(ctx context.Context, conn *net.UnixConn) error {
 		return fmt.Errorf("hello: %w", err)
 	}
 	if h.Leave {
-		if h.Node != a.config.NodeName {
-			return fmt.Errorf("node %s asks this agent, of %s, to leave", h.Node, a.config.NodeName)
-		}
-		a.log.Info("asked to leave for a newer agent's cold start")
-		return a.ask(ctx, func() { a.successor = conn })
+		return a.leave(ctx, conn, h, end)
 	}
 	var o offer
 	if err := a.ask(ctx, func() { o = a.offer(h) }); err != nil {
@@ -156,29 +172,56 @@ func (a *Agent) handOver(ctx context.Context, conn *net.UnixConn) error {
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	end := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	var prepare string
-	err := receiveMessage(conn, &prepare)
-	end()
-	if err != nil {
+	if err := receiveMessage(conn, &prepare); err != nil {
 		return fmt.Errorf("the newer agent gave up: %w", err)
 	}
+	end()
+	var err error
 	asked := a.ask(ctx, func() { err = a.giveAway(conn) })
 	return errors.Join(asked, err)
 }
 
-func (a *Agent) offer(h hello) offer {
+// leave ends this agent for a cold start in its place, if who asks means this one
+// and still waits: a question may have lain there for long.
+func (a *Agent) leave(ctx context.Context, conn *net.UnixConn, h hello, end func() bool) error {
 	switch {
 	case h.Node != a.config.NodeName:
-		return offer{OtherNode: true, Refused: fmt.Sprintf("node %s, this agent is %s", h.Node, a.config.NodeName)}
-	case h.Format != takeoverFormat:
-		return offer{Refused: fmt.Sprintf("takeover format %d, this agent has %d", h.Format, takeoverFormat)}
-	case h.Build == buildID() && !h.Always:
-		return offer{Refused: "same build", SameBuild: true}
-	case h.Geometry != a.engine.Geometry():
-		return offer{Refused: fmt.Sprintf("geometry %s, this agent has %s", h.Geometry, a.engine.Geometry())}
+		return fmt.Errorf("node %s asks this agent, of %s, to leave", h.Node, a.config.NodeName)
+	case h.Instance != "" && h.Instance != a.instance:
+		return errors.New("asked to leave, but another agent is meant, whose place this one has")
 	}
-	o := offer{HashKey: a.tables.hashKey}
+	end()
+	late := false
+	if err := a.ask(ctx, func() {
+		if late = hungUp(conn); !late {
+			a.successor = conn
+		}
+	}); err != nil {
+		return err
+	}
+	if late {
+		return errors.New("asked to leave, but who asked is gone")
+	}
+	a.log.Info("asked to leave for a newer agent's cold start")
+	return nil
+}
+
+func (a *Agent) offer(h hello) offer {
+	o := offer{Instance: a.instance, HashKey: a.tables.hashKey}
+	switch {
+	case h.Node != a.config.NodeName:
+		o.OtherNode, o.Refused = true, fmt.Sprintf("node %s, this agent is %s", h.Node, a.config.NodeName)
+	case h.Format != takeoverFormat:
+		o.Refused = fmt.Sprintf("takeover format %d, this agent has %d", h.Format, takeoverFormat)
+	case !h.Always && h.Build == buildID():
+		o.SameBuild, o.Refused = true, "same build"
+	case h.Geometry != a.engine.Geometry():
+		o.Refused = fmt.Sprintf("geometry %s, this agent has %s", h.Geometry, a.engine.Geometry())
+	}
+	if o.Refused != "" {
+		return o
+	}
 	o.Ports, o.Uplinks = a.inventory()
 	return o
 }

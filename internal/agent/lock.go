@@ -3,25 +3,58 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // lockPins keeps this node's pins to one process until the file is closed: two
-// agents of one node would take each other's devices away.
-func lockPins(c *Config) (*os.File, error) {
-	d, err := os.Open(c.pinDir())
-	if err != nil {
-		return nil, fmt.Errorf("pin directory: %w", err)
-	}
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = d.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+// agents of one node would take each other's devices away. A process that ends
+// may take wait to let go of them.
+func lockPins(c *Config, wait time.Duration) (*os.File, error) {
+	for until := time.Now().Add(wait); ; time.Sleep(20 * time.Millisecond) {
+		d, err := tryLock(c.pinDir())
+		switch {
+		case err == nil:
+			return d, nil
+		case errors.Is(err, errMoved):
+		case errors.Is(err, fs.ErrNotExist): // a cleanup took it away
+			if err := os.MkdirAll(c.pinDir(), 0o700); err != nil {
+				return nil, fmt.Errorf("--bpffs: pin directory: %w", err)
+			}
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return nil, fmt.Errorf("pin directory: %w", err)
+		case time.Now().After(until):
 			return nil, fmt.Errorf("%w: it holds the pins in %s; an agent beside it needs another --node-name or --bpffs", ErrRuns, c.pinDir())
 		}
-		return nil, fmt.Errorf("lock %s: %w", c.pinDir(), err)
+	}
+}
+
+// errMoved: what was locked is not what has the name.
+var errMoved = errors.New("it is another one by now")
+
+func tryLock(dir string) (*os.File, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), d.Close())
+	}
+	// A cleanup may have removed it between the two.
+	locked, err := d.Stat()
+	var named os.FileInfo
+	if err == nil {
+		named, err = os.Stat(dir)
+	}
+	if err == nil && !os.SameFile(locked, named) {
+		err = errMoved
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,15 +16,24 @@ func TestPreflight(t *testing.T) {
 	}
 	defer l.Close()
 	missing := filepath.Join(t.TempDir(), "kubeconfig")
+	full := t.TempDir() // of what cannot make way for a socket
+	if err := os.MkdirAll(filepath.Join(full, "takeover.sock", "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		config Config
 		want   string
 	}{
-		"fine":            {Config{Manifests: "x", MetricsAddr: "127.0.0.1:0"}, ""},
-		"port is no port": {Config{Manifests: "x", MetricsAddr: "127.0.0.1:b"}, "--metrics-addr"},
-		"port is taken":   {Config{Manifests: "x", MetricsAddr: l.Addr().String()}, "--metrics-addr"},
-		"no kubeconfig":   {Config{Kubeconfig: missing}, "--kubeconfig"},
+		"run directory is gone":     {Config{Manifests: "x", RunDir: missing}, "--run-dir"},
+		"a socket's place is taken": {Config{Manifests: "x", RunDir: full}, "takeover.sock is a directory"},
+		"fine":                      {Config{Manifests: "x", MetricsAddr: "127.0.0.1:0"}, ""},
+		"port is no port":           {Config{Manifests: "x", MetricsAddr: "127.0.0.1:b"}, "--metrics-addr"},
+		"port is taken":             {Config{Manifests: "x", MetricsAddr: l.Addr().String()}, "--metrics-addr"},
+		"no kubeconfig":             {Config{Kubeconfig: missing}, "--kubeconfig"},
 	} {
+		if c.config.RunDir == "" {
+			c.config.RunDir = t.TempDir()
+		}
 		err := preflight(&c.config)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +11,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"picot.dev/picot/fastpath"
 	"picot.dev/picot/internal/desired"
@@ -30,90 +27,6 @@ type takeover struct {
 	// while the older agent forwards and the sources come in.
 	touched chan struct{}
 	pins    *os.File
-}
-
-// requestTakeover asks the agent at the run directory's socket for its place.
-// It returns nil if none lives there; an error if one does and the two do not
-// fit, or if it does not answer in time.
-func requestTakeover(c *Config, engine fastpath.Config) (*takeover, error) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.takeoverPath(), Net: "unix"})
-	if err != nil {
-		return nil, nil // nobody there
-	}
-	t := &takeover{conn: conn}
-	err = t.greet(c, engine)
-	if err == nil {
-		return t, nil
-	}
-	err = errors.Join(err, conn.Close())
-	if errors.Is(err, errSameBuild) {
-		return nil, nil // whoever holds the pins says that it runs
-	}
-	return nil, err
-}
-
-// errSameBuild: the living agent is no older one, so it is most likely a second
-// start by mistake.
-var errSameBuild = errors.New("the agent that runs is of the same build")
-
-// errOtherNode: the agent at this run directory is another node's, and none to
-// succeed.
-var errOtherNode = errors.New("another agent answers there")
-
-// buildID identifies this program: an upgrade is one to another build.
-func buildID() string {
-	f, err := os.Open("/proc/self/exe")
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return ""
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-func (t *takeover) greet(c *Config, engine fastpath.Config) error {
-	if err := t.conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		return err
-	}
-	err := sendMessage(t.conn, hello{
-		Format: takeoverFormat, Node: c.NodeName, Geometry: engine.Geometry(), Build: buildID(), Always: c.Takeover == TakeoverAlways,
-	})
-	if err == nil {
-		err = receiveMessage(t.conn, &t.offer)
-	}
-	if err != nil {
-		return fmt.Errorf("greeting: %w", err)
-	}
-	if t.offer.SameBuild {
-		return errSameBuild
-	}
-	if t.offer.OtherNode {
-		return fmt.Errorf("%w: %s: stop it, or give another --run-dir", errOtherNode, t.offer.Refused)
-	}
-	if t.offer.Refused != "" {
-		return fmt.Errorf("the older agent refuses: %s", t.offer.Refused)
-	}
-	fds, err := receiveFDs(t.conn, 2)
-	if err != nil {
-		return fmt.Errorf("memory: %w", err)
-	}
-	o, err := engine.MemoryOptions()
-	if err == nil {
-		t.mem, err = xsk.MemoryFromFD(fds[0], o)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("memory: %w", err), unix.Close(fds[0]), unix.Close(fds[1]))
-	}
-	t.pins = os.NewFile(uintptr(fds[1]), "pins")
-	t.touched = make(chan struct{})
-	go func(mem *xsk.Memory) {
-		defer close(t.touched)
-		_ = mem.Populate() // else a page's first frame waits for it
-	}(t.mem)
-	return t.conn.SetDeadline(time.Time{})
 }
 
 // memory is the older agent's, all there, and the caller's from now on.
@@ -133,34 +46,24 @@ func (t *takeover) close() error {
 	return err
 }
 
-// askToLeave has an older agent end, and waits until it has.
-func askToLeave(c *Config) error {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.takeoverPath(), Net: "unix"})
-	if err != nil {
-		return nil
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(15 * time.Second)); err != nil {
-		return err
-	}
-	if err := sendMessage(conn, hello{Leave: true, Node: c.NodeName}); err != nil {
-		return fmt.Errorf("asking the older agent to leave: %w", err)
-	}
-	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("the older agent does not leave: %w", err)
-	}
-	return nil
-}
+// errOlderEnded: the older agent, or its side of the conversation, is no more.
+var errOlderEnded = errors.New("the older agent is gone, or does not want to any more")
 
-// syncFor bounds the time until the sources are in sync.
-const syncFor = 2 * time.Minute
+const (
+	// sayWaiting is how often a newer agent says that its sources are not in sync.
+	sayWaiting = 2 * time.Minute
+	// lookForOlder is how often it looks whether the older one is still there.
+	lookForOlder = 100 * time.Millisecond
+)
 
-// takeOver waits for the sources, prepares everything the older agent has, and
-// goes on with its sockets. When it returns nil the workers run.
-func (a *Agent) takeOver(ctx context.Context) error {
-	t := a.older
-	limit := time.NewTimer(syncFor)
-	defer limit.Stop()
+// awaitSources waits until everything was listed once. There is no limit: what
+// keeps the sources away is no reason to end an agent that forwards. If that one
+// ends, though, nobody forwards.
+func (a *Agent) awaitSources(ctx context.Context) error {
+	look := time.NewTicker(lookForOlder)
+	defer look.Stop()
+	say := time.NewTicker(sayWaiting)
+	defer say.Stop()
 	for !a.linksIn || !a.desiredIn {
 		select {
 		case <-ctx.Done():
@@ -172,9 +75,23 @@ func (a *Agent) takeOver(ctx context.Context) error {
 			a.linksIn = true
 		case u := <-a.desired:
 			a.onDesired(u)
-		case <-limit.C:
-			return fmt.Errorf("the sources are not in sync after %v", syncFor)
+		case <-look.C:
+			if hungUp(a.older.conn) {
+				return errOlderEnded
+			}
+		case <-say.C:
+			a.log.Warn("no takeover yet: the sources are not in sync; the older agent goes on", "waiting", a.waiting())
 		}
+	}
+	return nil
+}
+
+// takeOver waits for the sources, prepares everything the older agent has, and
+// goes on with its sockets. When it returns nil the workers run.
+func (a *Agent) takeOver(ctx context.Context) error {
+	t := a.older
+	if err := a.awaitSources(ctx); err != nil {
+		return err
 	}
 	a.inherit(t.offer.Ports, t.offer.Uplinks)
 	a.nodes.sync(time.Now())
@@ -377,7 +294,7 @@ func (a *Agent) dropStrangers(ports []offeredPort) {
 }
 
 // coldInstead drops what was prepared of a takeover that failed, has the older
-// agent leave and makes everything anew.
+// agent leave if it still lives, and makes everything anew.
 func (a *Agent) coldInstead(cause error) error {
 	a.log.Warn("no takeover: cold start", "error", cause)
 	t := a.older
@@ -397,14 +314,13 @@ func (a *Agent) coldInstead(cause error) error {
 	if err := errors.Join(errs...); err != nil {
 		a.log.Warn("dropping the prepared takeover", "error", err)
 	}
-	if err := askToLeave(&a.config); err != nil {
+	var err error
+	if a.pins, err = clearWay(&a.config, t.offer.Instance); err != nil {
 		return err
 	}
-	pins, err := lockPins(&a.config)
-	if err != nil {
-		return err
+	if a.kube != nil && !a.desiredIn {
+		a.restore() // as the older one left it
 	}
-	a.pins = pins
 	engine, err := fastpath.New(a.engineConfig())
 	if err != nil {
 		return err

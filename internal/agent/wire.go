@@ -41,11 +41,11 @@ func receiveMessage(c *net.UnixConn, v any) error {
 	if n > maxWireMessage {
 		return fmt.Errorf("message of %d bytes", n)
 	}
-	body := make([]byte, n)
-	if _, err := io.ReadFull(c, body); err != nil {
+	var body bytes.Buffer // grows with what comes, not with what is announced
+	if _, err := io.CopyN(&body, c, int64(n)); err != nil {
 		return err
 	}
-	return gob.NewDecoder(bytes.NewReader(body)).Decode(v)
+	return gob.NewDecoder(&body).Decode(v)
 }
 
 func sendFDs(c *net.UnixConn, fds []int) error {
