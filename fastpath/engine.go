@@ -53,6 +53,7 @@ type Engine struct {
 	inUse   []atomic.Int32 // queues in use, by uplink
 	slots   []*slot
 	started bool
+	awake   atomic.Int64  // until then, by clock, workers are to stay awake
 	hold    chan struct{} // until it is closed the workers wait; nil: they do not
 	ended   chan struct{}
 	touched chan struct{} // closed once nobody touches the memory's pages any more
@@ -440,6 +441,16 @@ func (e *Engine) pause() (resume func()) {
 		<-stopped
 	}
 	return func() { close(again) }
+}
+
+// StayAwake has workers that carry something not sleep in its gaps for d from now
+// on, or for what was asked before if that is longer. A thread that wakes waits for
+// its turn, at times for longer than its rings last when much else wants to run;
+// one that spins keeps its CPU. Any goroutine.
+func (e *Engine) StayAwake(d time.Duration) {
+	until := e.clock() + int64(d)
+	for was := e.awake.Load(); was < until && !e.awake.CompareAndSwap(was, until); was = e.awake.Load() {
+	}
 }
 
 func (e *Engine) clock() int64 { return int64(time.Since(e.start)) }

@@ -83,8 +83,10 @@ const (
 	// idleAfter is how long a socket without a frame is still looked at every
 	// round: from then on epoll watches it.
 	idleAfter = 100 * time.Microsecond
-	// spinFor is how long a worker looks again at once after its last frame.
-	spinFor = 30 * time.Microsecond
+	// spinFor is how long a worker looks again at once after its last frame, and
+	// awakeFor while it is to stay awake.
+	spinFor  = 30 * time.Microsecond
+	awakeFor = 2 * time.Millisecond
 	// lookEvery is how long idle sockets wait at most while others keep the
 	// worker busy. A look is a system call, which a small batch would feel.
 	lookEvery = 50 * time.Microsecond
@@ -137,7 +139,7 @@ func (w *worker) run(ready chan<- error) {
 		case idle == 0:
 			idle = now
 			w.look()
-		case now-idle < int64(spinFor):
+		case now-idle < int64(spinFor), now-idle < int64(awakeFor) && now < w.eng.awake.Load():
 			w.look()
 		case now-idle < int64(restAfter):
 			w.sleep(idleTick)

@@ -137,6 +137,10 @@ func (a *Agent) serveTakeover(ctx context.Context) (stop func(), err error) {
 	}, nil
 }
 
+// startsFor is how long the workers stay awake for a newer process's start, which
+// takes CPU time. What it may wait for after that takes none.
+const startsFor = 30 * time.Second
+
 // acceptAgain is the pause after a connection that could not be accepted.
 const acceptAgain = time.Second
 
@@ -168,6 +172,7 @@ func (a *Agent) handOver(ctx context.Context, conn *net.UnixConn) error {
 		return fmt.Errorf("memory: %w", err)
 	}
 	a.log.Info("a newer agent prepares to take over")
+	a.engine.StayAwake(startsFor)
 	// It waits for its sources now; that takes what it takes.
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
@@ -177,6 +182,7 @@ func (a *Agent) handOver(ctx context.Context, conn *net.UnixConn) error {
 		return fmt.Errorf("the newer agent gave up: %w", err)
 	}
 	end()
+	a.engine.StayAwake(prepareFor + freezeFor)
 	var err error
 	asked := a.ask(ctx, func() { err = a.giveAway(conn) })
 	return errors.Join(asked, err)

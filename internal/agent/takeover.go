@@ -56,6 +56,10 @@ const (
 	lookForOlder = 100 * time.Millisecond
 )
 
+// settleFor is how long after a takeover the workers stay awake: this process
+// starts the rest of itself then, and the older one ends.
+const settleFor = 5 * time.Second
+
 // awaitSources waits until everything was listed once. There is no limit: what
 // keeps the sources away is no reason to end an agent that forwards. If that one
 // ends, though, nobody forwards.
@@ -190,6 +194,7 @@ func (a *Agent) goOn(t *takeover, r *ready, page *statePage) (time.Duration, err
 	if !page.take() {
 		return 0, errors.New("too late: the older agent goes on")
 	}
+	a.engine.StayAwake(settleFor)
 	a.engine.GoOn()
 	pause := time.Duration(monotonic() - f.Since)
 	if err := sendMessage(t.conn, "done"); err != nil {
