@@ -85,23 +85,17 @@ func (a *liveAgent) start(ctx context.Context, more ...string) (*agentProcess, e
 }
 
 // asUsual starts a process that is no part of the bench and runs as it would on a
-// node: whatever the thread that starts it has, it has nice value 0 and all CPUs.
+// node: it has the nice value of the thread that starts it.
 func asUsual(start func() error) error {
 	now, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err != nil {
 		return err
 	}
 	now = 20 - now // as the system call has it
-	var own, all unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &own); err != nil {
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, niceNormal); err != nil {
 		return err
 	}
-	all.Fill()
-	err = errors.Join(unix.Setpriority(unix.PRIO_PROCESS, 0, niceNormal), unix.SchedSetaffinity(0, &all))
-	if err == nil {
-		err = start()
-	}
-	return errors.Join(err, unix.Setpriority(unix.PRIO_PROCESS, 0, now), unix.SchedSetaffinity(0, &own))
+	return errors.Join(start(), unix.Setpriority(unix.PRIO_PROCESS, 0, now))
 }
 
 // attached waits until that many ports were attached since the log was empty.

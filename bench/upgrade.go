@@ -27,11 +27,6 @@ func benchUpgrade(ctx context.Context, s *session) (err error) {
 		s.add(skipped("upgrade", name, "the program's own file is not known"))
 		return nil
 	}
-	release, err := confine(sourceCPU)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, release()) }()
 	a, err := newLiveAgent(s, 2*upgradePairs, "--cpus", strconv.Itoa(forwardCPU))
 	if err != nil {
 		return err
@@ -180,22 +175,19 @@ func (st *stream) close() error {
 
 // pour sends at a rate, all ports together, until ctx ends. Steady like a wire: a
 // few frames every 100 us, asleep in between, for a source that spins at its
-// priority takes a CPU whole, and what the kernel does on that CPU for the end of
-// an agent then waits for seconds. If the source itself was held up, what it is
-// behind is not made up for by a burst, but missing from the rate.
+// priority takes a CPU whole, and whatever else belongs there, such as the end of
+// an agent, waits for seconds. If the source itself was held up, what it is behind
+// is not made up for by a burst or by its sleep, but missing from the rate.
 func (st *stream) pour(ctx context.Context, rate int) (r gen.Result, err error) {
-	const tick = 100 * time.Microsecond
+	const tick, rest = 100 * time.Microsecond, 25 * time.Microsecond
 	each := float64(rate) * tick.Seconds() / float64(len(st.sources))
 	start := time.Now()
 	last := start
 	due := 0.0
 	for ctx.Err() == nil {
+		t := unix.NsecToTimespec(int64(max(rest, tick-time.Since(last))))
+		_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &t, nil) // too short does no harm
 		now := time.Now()
-		if rest := tick - now.Sub(last); rest > 0 {
-			t := unix.NsecToTimespec(int64(rest))
-			_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &t, nil) // too short is looked at again
-			continue
-		}
 		due = min(due+each*float64(now.Sub(last))/float64(tick), 4*each+1)
 		last = now
 		n := uint64(due)
