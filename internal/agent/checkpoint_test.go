@@ -17,13 +17,17 @@ func testCheckpoint(dir string) *checkpoint {
 	return newCheckpoint(&Config{RunDir: dir, NodeName: "node1", Log: slog.New(slog.DiscardHandler)})
 }
 
+// manyEntries are stations of another node, each with an address of either family.
 func manyEntries(from, to int) desired.Delta {
 	d := desired.Delta{FDB: map[desired.FDBKey]*desired.FDBEntry{}, Neighbors: map[desired.NeighborKey]*desired.Neighbor{}}
 	for i := from; i < to; i++ {
 		k := desired.FDBKey{Network: "red", MAC: packet.MACFromUint64(0x020000000000 + uint64(i))}
 		d.FDB[k] = &desired.FDBEntry{FDBKey: k, Owner: desired.Owner{Node: "node2", Static: i%2 == 0}, Segment: uint32(i)}
-		nb := desired.NeighborKey{Network: "red", IP: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}
-		d.Neighbors[nb] = &desired.Neighbor{NeighborKey: nb, Owner: desired.Owner{Node: "node2"}, MAC: k.MAC}
+		v4 := [4]byte{10, 0, byte(i >> 8), byte(i)}
+		for _, ip := range []netip.Addr{netip.AddrFrom4(v4), netip.AddrFrom16([16]byte{0: 0xfd, 12: v4[0], 14: v4[2], 15: v4[3]})} {
+			nb := desired.NeighborKey{Network: "red", IP: ip}
+			d.Neighbors[nb] = &desired.Neighbor{NeighborKey: nb, Owner: desired.Owner{Node: "node2"}, MAC: k.MAC}
+		}
 	}
 	return d
 }

@@ -123,6 +123,7 @@ func (w *world) healed() {
 		w.t.Errorf("waiting: %q", waiting)
 	}
 	w.closed("healed")
+	w.bound("healed", good())
 	for _, line := range w.devices.State() {
 		if strings.HasPrefix(line, "v") && !strings.Contains(line, "up true silent true") ||
 			!strings.HasPrefix(line, "pin") && !strings.Contains(line, "slots [0]") {
@@ -163,6 +164,7 @@ func TestFailingRouteStopsNoOther(t *testing.T) {
 				}
 				w.routes.FailNext(op, 0)
 				w.pass(time.Minute)
+				w.bound("in the end", good())
 				w.mutations()
 				if left := w.left(); len(left) != (workloads+1)+4+3+1 {
 					t.Errorf("in the end: %q", left)

@@ -67,6 +67,7 @@ func TestNothingIsTouchedBeforeAllGatesAreOpen(t *testing.T) {
 				}
 				w.pass(time.Second)
 				w.closed("after all")
+				w.bound("after all", good())
 				if waiting := w.waiting(); len(waiting) > 0 {
 					t.Errorf("waiting: %q", waiting)
 				}

@@ -58,7 +58,8 @@ func TestGatewayFollowsTheNodesOfTheAPI(t *testing.T) {
 	nodes := api.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
 	n := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Node",
 		"metadata": map[string]any{"name": "node2", "annotations": map[string]any{"k8s.ovn.org/l3-gateway-config": "{}"}},
-		"status":   map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": "172.18.0.3"}}}}}
+		"status": map[string]any{"addresses": []any{
+			map[string]any{"type": "InternalIP", "address": "172.18.0.3"}, map[string]any{"type": "InternalIP", "address": "fc00:18::3"}}}}}
 	made, err := nodes.Create(ctx, n, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +68,7 @@ func TestGatewayFollowsTheNodesOfTheAPI(t *testing.T) {
 	if _, err := nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	has("a node joins", "[{node2 [172.18.0.3] {}}] []")
+	has("a node joins", "[{node2 [172.18.0.3 fc00:18::3] {}}] []")
 	if err := nodes.Delete(ctx, "node2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,10 +11,13 @@ import (
 	"picot.dev/picot/internal/desired"
 )
 
-// without is good without one endpoint of this node, as a stale list has it.
+// without is good without one endpoint of this node and what follows from it, as a
+// stale list has it.
 func without(i int) desired.State {
-	s := good()
-	delete(s.Endpoints, endpoint(i).EndpointKey)
+	s, key := good(), endpoint(i).EndpointKey
+	delete(s.Endpoints, key)
+	maps.DeleteFunc(s.FDB, func(_ desired.FDBKey, e *desired.FDBEntry) bool { return e.Endpoint.EndpointKey == key })
+	maps.DeleteFunc(s.Neighbors, func(_ desired.NeighborKey, n *desired.Neighbor) bool { return n.Endpoint.EndpointKey == key })
 	return s
 }
 
@@ -39,6 +43,7 @@ func TestStaleListSweepsNothingWithinTheGracePeriod(t *testing.T) {
 				w.pass(time.Second)
 				if restored {
 					w.want("from the checkpoint", ownSockets()...)
+					w.bound("from the checkpoint", good())
 				} else {
 					w.want("before the list")
 				}
@@ -53,6 +58,7 @@ func TestStaleListSweepsNothingWithinTheGracePeriod(t *testing.T) {
 					}
 				}
 				w.closed("within the grace period")
+				w.bound("within the grace period", without(1))
 
 				w.say(desired.Diff(without(1), good()))
 				w.pass(time.Second)
@@ -84,6 +90,7 @@ func TestUnwantedIsSweptAfterTheGracePeriod(t *testing.T) {
 		w.pass(2 * time.Second)
 		w.want("after it", "remove-pin v1")
 		w.closed("after it")
+		w.bound("after it", without(1))
 		// From now on an endpoint that goes takes its program along at once.
 		w.say(desired.Diff(without(1), without(2)))
 		w.pass(time.Second)

@@ -88,7 +88,10 @@ func TestLearningMetrics(t *testing.T) {
 // TestLearningStatusCounts: what a station and its move make shows in the status,
 // the metrics and the list of moves.
 func TestLearningStatusCounts(t *testing.T) {
-	b := newLearnBench(t)
+	learnInBoth(t, func(t *testing.T, bench func() *learnBench) { learningStatusCounts(t, bench()) })
+}
+
+func learningStatusCounts(t *testing.T, b *learnBench) {
 	b.red(true)
 	b.endpoint()
 	b.port(benchPort, true)
@@ -127,7 +130,7 @@ func TestLearningStatusCounts(t *testing.T) {
 	for _, m := range moves {
 		lines = append(lines, fmt.Sprint(m.Network, " ", m.Key, " ", m.MAC, " from ", m.FromNode, " ", m.FromEndpoint, " to ", m.Node, m.Endpoint, " ", m.Moves))
 	}
-	want := []string{"red 10.0.0.7 02:00:00:00:00:07 from node1 default/vm to node2 2", "red 02:00:00:00:00:07  from node1 default/vm to node2 1"}
+	want := []string{fmt.Sprintf("red %v 02:00:00:00:00:07 from node1 default/vm to node2 2", b.of(7)), "red 02:00:00:00:00:07  from node1 default/vm to node2 1"}
 	if !slices.Equal(lines, want) {
 		t.Errorf("moves %q, want %q", lines, want)
 	}

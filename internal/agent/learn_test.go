@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -23,16 +24,30 @@ func (r *recorder) Write(w learning.Write) { r.writes = append(r.writes, w) }
 func (r *recorder) Event(e learning.Event) { r.events = append(r.events, e) }
 
 // bench is a learner whose steps the test makes, in network red with the
-// endpoint vm on port 1.
+// endpoint vm on port 1. Its stations speak one family.
 type learnBench struct {
 	*learner
 	t    *testing.T
 	sink *recorder
+	of   func(n int) netip.Addr // the station's address
 }
 
 const benchPort = table.PortID(1<<16 | 1)
 
 var benchEndpoint = desired.EndpointKey{Namespace: "default", Name: "vm"}
+
+// learnInBoth runs a test with stations of IPv4, and with stations of IPv6.
+func learnInBoth(t *testing.T, test func(*testing.T, func() *learnBench)) {
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			test(t, func() *learnBench {
+				b := newLearnBench(t)
+				b.of = f.of
+				return b
+			})
+		})
+	}
+}
 
 func newLearnBench(t *testing.T) *learnBench {
 	t.Helper()
@@ -66,7 +81,8 @@ func (b *learnBench) all() {
 }
 
 func (b *learnBench) red(listed bool) {
-	n := desired.Network{Name: "red", ID: 1, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, Learning: desired.Learning{Enabled: true}}
+	n := desired.Network{Name: "red", ID: 1, Learning: desired.Learning{Enabled: true},
+		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00:10::/64")}}
 	hosted := map[string]bool{}
 	if listed {
 		hosted["red"] = true
@@ -85,12 +101,17 @@ func (b *learnBench) port(id table.PortID, up bool) {
 }
 
 // frame has the port's worker report a frame of the station with that number.
-func (b *learnBench) frame(n uint64) {
+func (b *learnBench) frame(n int) {
 	b.tell(func() {
 		b.observe(learning.Observation{
-			IP: packet.IPFrom4(10<<24 | uint32(n)), MAC: packet.MACFromUint64(2<<40 | n), Time: b.source.Now(), Port: benchPort, Class: arpnd.Strong,
+			IP: packet.IPFromAddr(b.of(n)), MAC: packet.MACFromUint64(2<<40 | uint64(n)), Time: b.source.Now(), Port: benchPort, Class: arpnd.Strong,
 		})
 	})
+}
+
+// both are the lines of a station's two bindings.
+func (b *learnBench) both(op string, n int) []string {
+	return []string{fmt.Sprintf("%s red %v", op, packet.MACFromUint64(2<<40|uint64(n))), fmt.Sprintf("%s red %v", op, b.of(n))}
 }
 
 // wrote takes the writes so far as text.
@@ -124,24 +145,29 @@ func TestNothingIsWrittenBeforeTheGates(t *testing.T) {
 		func(b *learnBench) { b.port(benchPort, true) },
 		func(b *learnBench) { b.mayWrite(true) },
 	}
-	for last := range steps {
-		b := newLearnBench(t)
-		for i, f := range steps {
-			if i != last {
-				f(b)
+	learnInBoth(t, func(t *testing.T, bench func() *learnBench) {
+		for last := range steps {
+			b := bench()
+			for i, f := range steps {
+				if i != last {
+					f(b)
+				}
 			}
+			b.frame(7)
+			b.want("before the last gate")
+			steps[last](b)
+			b.want("after it", b.both("create", 7)...)
 		}
-		b.frame(7)
-		b.want("before the last gate")
-		steps[last](b)
-		b.want("after it", "create red 02:00:00:00:00:07", "create red 10.0.0.7")
-	}
+	})
 }
 
 // TestFirstFramesOfAPortAreKept: a station that speaks once, before its port is
 // known to be up or its network's bindings are listed, is learned.
 func TestFirstFramesOfAPortAreKept(t *testing.T) {
-	b := newLearnBench(t)
+	learnInBoth(t, func(t *testing.T, bench func() *learnBench) { firstFrames(t, bench()) })
+}
+
+func firstFrames(t *testing.T, b *learnBench) {
 	b.mayWrite(true)
 	b.red(false)
 	b.port(benchPort, false)
@@ -151,7 +177,7 @@ func TestFirstFramesOfAPortAreKept(t *testing.T) {
 	b.endpoint()
 	b.want("port down")
 	b.port(benchPort, true)
-	b.want("port up", "create red 02:00:00:00:00:07", "create red 10.0.0.7")
+	b.want("port up", b.both("create", 7)...)
 	for i := range uint64(2 * earlyMost) {
 		b.tell(func() {
 			b.observe(learning.Observation{Port: benchPort + 1, MAC: packet.MACFromUint64(i), Class: arpnd.Strong})
@@ -179,21 +205,23 @@ func (b *learnBench) store(w learning.Write) learning.Binding {
 // TestPortMadeAnewKeepsItsBindings: sockets that had to be made anew are another
 // port; what was learned stays. A port that goes takes it along.
 func TestPortMadeAnewKeepsItsBindings(t *testing.T) {
-	b := newLearnBench(t)
-	b.red(true)
-	b.endpoint()
-	b.port(benchPort, true)
-	b.mayWrite(true)
-	b.frame(7)
-	b.all()
-	for _, w := range b.sink.writes {
-		b.store(w)
-	}
-	b.wrote()
-	b.port(benchPort+1<<16, true)
-	b.want("made anew")
-	b.onPorts(nil, true)
-	b.want("gone", "delete red 02:00:00:00:00:07", "delete red 10.0.0.7")
+	learnInBoth(t, func(t *testing.T, bench func() *learnBench) {
+		b := bench()
+		b.red(true)
+		b.endpoint()
+		b.port(benchPort, true)
+		b.mayWrite(true)
+		b.frame(7)
+		b.all()
+		for _, w := range b.sink.writes {
+			b.store(w)
+		}
+		b.wrote()
+		b.port(benchPort+1<<16, true)
+		b.want("made anew")
+		b.onPorts(nil, true)
+		b.want("gone", b.both("delete", 7)...)
+	})
 }
 
 // TestLearningSettings: times that cannot be are refused at the start, and named.

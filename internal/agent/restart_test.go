@@ -35,6 +35,7 @@ func TestRestartWithTheSameStateChangesNothing(t *testing.T) {
 			w.listLinks()
 			w.pass(time.Second)
 			w.want("restart", ownSockets()...)
+			w.bound("restart", good())
 			if after := w.devices.IDs(); fmt.Sprint(after) != fmt.Sprint(before) {
 				t.Errorf("link and program IDs %v, were %v", after, before)
 			}
@@ -127,6 +128,7 @@ func TestRestartWithAnotherDatastoreLeavesNothing(t *testing.T) {
 					t.Errorf("left: %q", left)
 				}
 				w.closed("after the sweep")
+				w.bound("after the sweep", other)
 				if now := foreign(); now != planted || now == "" {
 					t.Errorf("of others:\n%s\nwas\n%s", now, planted)
 				}
@@ -166,6 +168,7 @@ func TestLeftoversOfEarlierLivesAreRecognised(t *testing.T) {
 			}
 		}
 		w.closed("after it")
+		w.bound("after it", good())
 		if pins := len(w.devices.IDs()); pins != workloads+1 {
 			t.Errorf("%d pins", pins)
 		}
@@ -201,6 +204,7 @@ func TestWhatIsWrongIsMendedAndNothingElse(t *testing.T) {
 				}
 				w.pass(defaultRefresh + defaultRefresh/4 + time.Second)
 				w.want("within a refresh", want...)
+				w.bound("within a refresh", good())
 				w.die()
 				w.closed("after death")
 			})
@@ -238,6 +242,7 @@ func TestDeletedAndMadeAgainBeforeAnApplyIsNoChange(t *testing.T) {
 		w.say(all(good()))
 		w.pass(time.Second)
 		w.want("deleted and made again")
+		w.bound("deleted and made again", good())
 		if waiting := w.waiting(); len(waiting) > 0 {
 			t.Errorf("waiting: %q", waiting)
 		}

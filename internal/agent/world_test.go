@@ -111,11 +111,21 @@ func good() desired.State {
 	return s
 }
 
+// families are the address families, with endpoint i's address. Whatever a test
+// holds of endpoints it holds of both; the underlay is IPv6 only, by SRv6.
+var families = []struct {
+	name string
+	of   func(i int) netip.Addr
+}{
+	{"v4", func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(10 + i)}) }},
+	{"v6", func(i int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("fd00:10::%d", 10+i)) }},
+}
+
 func endpoint(i int) desired.Endpoint {
 	return desired.Endpoint{
 		EndpointRef: desired.EndpointRef{EndpointKey: desired.EndpointKey{Namespace: "default", Name: fmt.Sprintf("p%d", i)}},
 		Network:     "red", Node: "node1", MAC: packet.MAC{2, 0, 0, 0, 0, byte(i)}, Interface: fmt.Sprintf("v%d", i),
-		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(10 + i)}), netip.MustParseAddr(fmt.Sprintf("fd00:10::%d", 10+i))},
+		Addresses: []netip.Addr{families[0].of(i), families[1].of(i)},
 	}
 }
 
@@ -186,6 +196,7 @@ func (w *world) started() {
 	if waiting := w.waiting(); len(waiting) > 0 {
 		w.t.Fatalf("not ready: %q", waiting)
 	}
+	w.bound("once ready", good())
 	w.mutations()
 }
 
@@ -217,6 +228,25 @@ func (w *world) want(what string, want ...string) {
 	if !slices.Equal(got, want) {
 		w.t.Errorf("%s: mutations\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// bound wants of the workers' tables that the addresses of those endpoints that are
+// in s lead to their MACs, and those of no other to any: of both families.
+func (w *world) bound(what string, s desired.State) {
+	w.t.Helper()
+	w.ask(func() {
+		snapshot := w.agent.tables.last
+		net, _ := snapshot.NetworkByID(100) // the zero one has nothing
+		for i := 1; i <= workloads+1; i++ {
+			e, want := s.Endpoints[endpoint(i).EndpointKey]
+			for _, f := range families {
+				n, ok := snapshot.Neighbor(net, packet.IPFromAddr(f.of(i)))
+				if ok != want || ok && n.MAC48() != e.MAC.Uint64() {
+					w.t.Errorf("%s, %s: endpoint %d known: %t, want %t", what, f.name, i, ok, want)
+				}
+			}
+		}
+	})
 }
 
 // closed wants no workload device open to the host's stack.
