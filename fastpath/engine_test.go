@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -112,43 +113,53 @@ func (r *rig) accounted(id table.PortID, want uint64) Counters {
 }
 
 func TestEngineForwardsLocallyAndRemotely(t *testing.T) {
+	group, sol := solicited(ip6D)
+	asks := map[string][]byte{"v4": arpFrame(t, broadcast, macA, 1, ipA, ipD), "v6": nsFrame(t, group, macA, ip6A, sol, ip6D)}
+	answers := map[string]func([]byte) bool{
+		"v4": func(b []byte) bool { return b[12] == 0x08 && b[13] == 0x06 && b[21] == 2 }, // an ARP reply
+		"v6": func(b []byte) bool { return b[12] == 0x86 && b[20] == 58 && b[54] == 136 }, // an NA
+	}
 	for _, workers := range []int{1, 2} {
-		r := newRig(t, Config{Workers: workers, UplinkQueues: []int{2}})
-		a, b := r.kernels[r.portA], r.kernels[r.portB]
-		toB, toD := udpTo(t, macB, ipB, 9), udpTo(t, macD, ipD, 9)
-		r.deliver(a, toB)
-		r.deliver(a, toD)
-		r.deliver(a, arpFrame(t, broadcast, macA, 1, ipA, ipD))
-		r.deliver(a, udpTo(t, macStranger, ipD, 9))
-		c := r.accounted(r.portA, 4)
-		if c.Verdicts != [NumVerdicts]uint64{1, 1, 1, 1} || c.Drops[ReasonUnknownUnicast] != 1 {
-			t.Errorf("%d workers: %+v", workers, c.Verdicts)
-		}
-		if got := b.Sent(); len(got) != 1 || !bytes.Equal(got[0], toB) {
-			t.Errorf("%d workers: B got %x", workers, got)
-		}
-		var out [][]byte
-		for _, u := range r.uplinks {
-			out = append(out, u.Sent()...)
-		}
-		if len(out) != 1 || !bytes.Equal(out[0][srv6.BaseOverhead:], toD) {
-			t.Errorf("%d workers: uplink sent %x", workers, out)
-		}
-		if got := a.Sent(); len(got) != 1 || binary.BigEndian.Uint16(got[0][20:]) != 2 {
-			t.Errorf("%d workers: no ARP reply: %x", workers, got)
-		}
-		// And from the uplink to A.
-		back := udpFrame(macA, macD, false, 5, 30)
-		r.deliver(r.uplinks[1], outer(t, back, nil, uint32(red), 7))
-		eventually(t, "delivery to A", func() bool { return r.UplinkCounters(0).Verdicts[Local] == 1 })
-		if got := a.Sent(); len(got) != 1 || !bytes.Equal(got[0], back) {
-			t.Errorf("%d workers: A got %x", workers, got)
+		for _, f := range families {
+			t.Run(fmt.Sprint(f.name, " ", workers), func(t *testing.T) {
+				r := newRig(t, Config{Workers: workers, UplinkQueues: []int{2}})
+				a, b := r.kernels[r.portA], r.kernels[r.portB]
+				toB, toD := udpTo(t, macB, f.b, 9), udpTo(t, macD, f.d, 9)
+				r.deliver(a, toB)
+				r.deliver(a, toD)
+				r.deliver(a, asks[f.name])
+				r.deliver(a, udpTo(t, macStranger, f.d, 9))
+				c := r.accounted(r.portA, 4)
+				if c.Verdicts != [NumVerdicts]uint64{1, 1, 1, 1} || c.Drops[ReasonUnknownUnicast] != 1 {
+					t.Errorf("%+v", c.Verdicts)
+				}
+				if got := b.Sent(); len(got) != 1 || !bytes.Equal(got[0], toB) {
+					t.Errorf("B got %x", got)
+				}
+				var out [][]byte
+				for _, u := range r.uplinks {
+					out = append(out, u.Sent()...)
+				}
+				if len(out) != 1 || !bytes.Equal(out[0][srv6.BaseOverhead:], toD) {
+					t.Errorf("uplink sent %x", out)
+				}
+				if got := a.Sent(); len(got) != 1 || !answers[f.name](got[0]) {
+					t.Errorf("no answer: %x", got)
+				}
+				// And from the uplink to A.
+				back := udpFrame(macA, macD, f.a.Is6(), 5, 30)
+				r.deliver(r.uplinks[1], outer(t, back, nil, uint32(red), 7))
+				eventually(t, "delivery to A", func() bool { return r.UplinkCounters(0).Verdicts[Local] == 1 })
+				if got := a.Sent(); len(got) != 1 || !bytes.Equal(got[0], back) {
+					t.Errorf("A got %x", got)
+				}
+			})
 		}
 	}
 }
 
-// TestHandoffKeepsOrderAndFrames sends numbered flows from A, on one worker, to
-// B on the other, and out of both uplink queues.
+// TestHandoffKeepsOrderAndFrames sends numbered flows of both families from A, on one
+// worker, to B on the other, and out of both uplink queues.
 func TestHandoffKeepsOrderAndFrames(t *testing.T) {
 	r := newRig(t, Config{Workers: 2, UplinkQueues: []int{2}})
 	if r.places[r.portA].Worker == r.places[r.portB].Worker {
@@ -159,14 +170,16 @@ func TestHandoffKeepsOrderAndFrames(t *testing.T) {
 	sent := uint64(0)
 	for i := range each {
 		for flow := range flows {
-			dst, ip := macB, ipB
+			family := families[flow/2%2]
+			dst, ip := macB, family.b
 			if flow%2 == 1 {
-				dst, ip = macD, ipD
+				dst, ip = macD, family.d
 			}
 			f := udpTo(t, dst, ip, 9)
-			f[34], f[35] = 0, byte(flow) // source port
-			f[40], f[41] = 0, 0          // no UDP checksum
-			binary.BigEndian.PutUint32(f[42:], uint32(i))
+			udp := udpOf(f)
+			udp[0], udp[1] = 0, byte(flow) // source port
+			udp[6], udp[7] = 0, 0          // no UDP checksum
+			binary.BigEndian.PutUint32(udp[8:], uint32(i))
 			r.deliver(a, f)
 			sent++
 		}
@@ -175,7 +188,8 @@ func TestHandoffKeepsOrderAndFrames(t *testing.T) {
 	next := map[byte]uint32{}
 	queues := map[byte]int{}
 	check := func(queue int, f []byte) {
-		flow, seq := f[35], binary.BigEndian.Uint32(f[42:])
+		udp := udpOf(f)
+		flow, seq := udp[1], binary.BigEndian.Uint32(udp[8:])
 		if queue >= 0 {
 			if q, ok := queues[flow]; ok && q != queue {
 				t.Fatalf("flow %d on two queues", flow)
@@ -304,22 +318,42 @@ func TestJumboFrames(t *testing.T) {
 }
 
 func TestTooBigIsAnsweredForJumbo(t *testing.T) {
-	r := newRig(t, Config{Workers: 1, UplinkQueues: []int{1}})
-	r.deliver(r.kernels[r.portA], udpFrame(macD, macA, true, 7, 8900))
-	c := r.accounted(r.portA, 1)
-	if c.Drops[ReasonTooBig] != 1 || c.Errors != 1 {
-		t.Fatalf("%v errors %d", c.Drops, c.Errors)
-	}
-	got := r.kernels[r.portA].Sent()
-	if len(got) != 1 || got[0][54] != 2 || binary.BigEndian.Uint32(got[0][58:]) != 1446 {
-		t.Errorf("Packet Too Big: %x", got)
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			r := newRig(t, Config{Workers: 1, UplinkQueues: []int{1}})
+			frame := udpFrame(macD, macA, f.a.Is6(), 7, 8900)
+			if f.a.Is4() { // Don't Fragment, whose sender wants to be told
+				frame[20] |= 0x40
+				frame[24], frame[25] = 0, 0
+				binary.BigEndian.PutUint16(frame[24:], ^packet.Fold(packet.Sum(frame[14:34])))
+			}
+			r.deliver(r.kernels[r.portA], frame)
+			c := r.accounted(r.portA, 1)
+			if c.Drops[ReasonTooBig] != 1 || c.Errors != 1 {
+				t.Fatalf("%v errors %d", c.Drops, c.Errors)
+			}
+			got := r.kernels[r.portA].Sent()
+			if len(got) != 1 {
+				t.Fatalf("%d answers", len(got))
+			}
+			if b := got[0]; f.a.Is6() && (b[54] != 2 || binary.BigEndian.Uint32(b[58:]) != 1446) {
+				t.Errorf("Packet Too Big: %x", b)
+			} else if f.a.Is4() && (b[34] != 3 || b[35] != 4 || binary.BigEndian.Uint16(b[40:]) != 1446) {
+				t.Errorf("fragmentation needed: %x", b)
+			}
+		})
 	}
 }
 
 func TestDeviceDownAndGone(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) { deviceDownAndGone(t, udpTo(t, macB, f.b, 9)) })
+	}
+}
+
+func deviceDownAndGone(t *testing.T, frame []byte) {
 	r := newRig(t, Config{Workers: 1, UplinkQueues: []int{1}})
 	b := r.kernels[r.portB]
-	frame := udpTo(t, macB, ipB, 9)
 	b.SetDown(true)
 	r.deliver(r.kernels[r.portA], frame)
 	r.accounted(r.portA, 1)
@@ -352,17 +386,18 @@ func TestDeviceDownAndGone(t *testing.T) {
 	}
 }
 
-// TestPlugAndUnplugUnderTraffic adds and removes ports while frames flow among
-// two workers; the cleanup counts the frames.
+// TestPlugAndUnplugUnderTraffic adds and removes ports while frames of both families
+// flow among two workers; the cleanup counts the frames.
 func TestPlugAndUnplugUnderTraffic(t *testing.T) {
 	r := newRig(t, Config{Workers: 2, UplinkQueues: []int{2}})
 	rng := rand.New(rand.NewPCG(1, 1))
-	frame, remote := udpTo(t, macB, ipB, 9), udpTo(t, macD, ipD, 9)
-	for range 60 {
+	for round := range 60 {
+		f := families[round%2]
+		frame, remote := udpTo(t, macB, f.b, 9), udpTo(t, macD, f.d, 9)
 		for range 20 {
 			r.kernels[r.portA].Deliver(frame)
 			r.kernels[r.portA].Deliver(remote)
-			r.uplinks[rng.IntN(2)].Deliver(outer(t, udpFrame(macB, macD, false, uint16(rng.Uint32()), 30), nil, uint32(red), 7))
+			r.uplinks[rng.IntN(2)].Deliver(outer(t, udpFrame(macB, macD, f.b.Is6(), uint16(rng.Uint32()), 30), nil, uint32(red), 7))
 		}
 		r.must(r.RemovePort(r.portB.Index()))
 		r.kernels[r.portA].Deliver(frame)

@@ -52,6 +52,14 @@ func udpTo(t testing.TB, dst packet.MAC, to netip.Addr, port uint16) []byte {
 	return serialize(t, ether(dst, macA, layers.EthernetTypeIPv6), ip, u, gopacket.Payload("payload"))
 }
 
+// udpOf is an untagged frame from its UDP header on.
+func udpOf(frame []byte) []byte {
+	if frame[12] == 0x86 {
+		return frame[14+40:]
+	}
+	return frame[14+20:]
+}
+
 func arpFrame(t testing.TB, dst, src packet.MAC, op uint16, spa, tpa netip.Addr) []byte {
 	t.Helper()
 	return serialize(t, ether(dst, src, layers.EthernetTypeARP), &layers.ARP{

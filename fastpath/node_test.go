@@ -26,6 +26,13 @@ var (
 	ipA, ipB, ipD    = netip.MustParseAddr("10.0.0.10"), netip.MustParseAddr("10.0.0.11"), netip.MustParseAddr("10.0.0.13")
 	ip6A, ip6B, ip6D = netip.MustParseAddr("fd00:10::a"), netip.MustParseAddr("fd00:10::b"), netip.MustParseAddr("fd00:10::d")
 
+	// families are the address families, with the addresses of stations A, B and D.
+	// The underlay is IPv6 for both.
+	families = []struct {
+		name    string
+		a, b, d netip.Addr
+	}{{"v4", ipA, ipB, ipD}, {"v6", ip6A, ip6B, ip6D}}
+
 	selfLocator  = mustLocator("2001:db8:0:1::/64")
 	otherLocator = mustLocator("2001:db8:0:2::/64")
 	hashKey      = packet.HashKey{0x0123456789abcdef, 0xfedcba9876543210}

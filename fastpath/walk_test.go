@@ -28,6 +28,7 @@ func portCases(t testing.TB) []walkCase {
 	mc, sol := solicited(ip6B)
 	arpTo := func(tpa string) []byte { return arpFrame(t, broadcast, macA, 1, ipA, addr(tpa)) }
 	unicast := func(dst packet.MAC) []byte { return udpTo(t, dst, ipD, 9) }
+	unicast6 := func(dst packet.MAC) []byte { return udpTo(t, dst, ip6D, 9) }
 	long := serialize(t, ether(macD, macA, layers.EthernetTypeIPv4), ip4(ipA, ipD, layers.IPProtocolUDP), gopacket.Payload(make([]byte, 1460)))
 	gw := func(to string, ttl uint8) []byte {
 		ip := ip4(ipA, addr(to), layers.IPProtocolUDP)
@@ -39,6 +40,7 @@ func portCases(t testing.TB) []walkCase {
 	cases := []walkCase{
 		{name: "runt", frame: make([]byte, 13), reason: ReasonRunt},
 		{name: "cut IPv4", frame: unicast(macD)[:30], reason: ReasonMalformed},
+		{name: "cut IPv6", frame: unicast6(macD)[:50], reason: ReasonMalformed},
 		{name: "group source", frame: arpFrame(t, broadcast, packet.MAC{3, 0, 0, 0, 0, 1}, 1, ipA, ipB), reason: ReasonSourceMAC},
 		{name: "broadcast source", frame: arpFrame(t, broadcast, broadcast, 1, ipA, ipB), reason: ReasonSourceMAC},
 		{name: "zero source", frame: arpFrame(t, broadcast, packet.MAC{}, 1, ipA, ipB), reason: ReasonSourceMAC},
@@ -83,9 +85,12 @@ func portCases(t testing.TB) []walkCase {
 		{name: "unknown unicast", frame: unicast(macStranger), reason: ReasonUnknownUnicast},
 		{name: "other network's MAC", frame: unicast(macNowhere), reason: ReasonUnknownUnicast},
 		{name: "segment denied", frame: unicast(macDenied), reason: ReasonSegment},
+		{name: "segment denied, v6", frame: unicast6(macDenied), reason: ReasonSegment},
 		{name: "same port", frame: unicast(macA), reason: ReasonSamePort},
 		{name: "port down", frame: unicast(macDown), reason: ReasonPortDown},
+		{name: "port down, v6", frame: unicast6(macDown), reason: ReasonPortDown},
 		{name: "node unresolved", frame: unicast(macUnresolved), reason: ReasonNodeUnresolved},
+		{name: "node unresolved, v6", frame: unicast6(macUnresolved), reason: ReasonNodeUnresolved},
 		{name: "too big", frame: long, reason: ReasonTooBig, reply: true},
 		{name: "local", frame: unicast(macB), verdict: Local},
 		{name: "local, tagged", frame: tagged(unicast(macB), 5), verdict: Local},
@@ -157,6 +162,7 @@ func malformedCases(t testing.TB) []walkCase {
 
 func uplinkCases(t testing.TB) []walkCase {
 	inner := func(dst packet.MAC) []byte { return udpFrame(dst, macD, false, 1, 22) }
+	inner6 := func(dst packet.MAC) []byte { return udpFrame(dst, macD, true, 1, 22) }
 	good := outer(t, inner(macA), nil, uint32(red), 7)
 	edit := func(f func(b []byte)) []byte {
 		b := append([]byte{}, good...)
@@ -189,6 +195,8 @@ func uplinkCases(t testing.TB) []walkCase {
 		{name: "unknown target", frame: outer(t, inner(macStranger), nil, uint32(red), 7), reason: ReasonNotLocal},
 		{name: "target down", frame: outer(t, inner(macDown), nil, uint32(red), 7), reason: ReasonPortDown},
 		{name: "segment closed", frame: outer(t, inner(macA), nil, uint32(red), 0), reason: ReasonSegment},
+		{name: "decapsulated, v6", frame: outer(t, inner6(macA), nil, uint32(red), 7), verdict: Local},
+		{name: "segment closed, v6", frame: outer(t, inner6(macA), nil, uint32(red), 0), reason: ReasonSegment},
 		{name: "too big for the port", frame: outer(t, udpFrame(macA, macD, false, 1, 1490), nil, uint32(red), 7), reason: ReasonTooBig},
 	}
 }
@@ -301,13 +309,15 @@ func TestIsolationBetweenNetworksWithTheSameMACs(t *testing.T) {
 	n := newNode(t)
 	s := n.Snapshot()
 	w := NewWalk(16, Limits{})
-	c := walkCase{frame: udpTo(t, macB, ipB, 9)}
-	if f := walk1(t, s, s.Ports[n.portA.Index()], w, c); f.Verdict != Local || int(f.Port) != n.portB.Index() {
-		t.Errorf("in red: %v %v port %d", f.Verdict, f.Reason, f.Port)
-	}
-	// Blue has no station B, though red does.
-	if f := walk1(t, s, s.Ports[n.portC.Index()], w, c); f.Reason != ReasonUnknownUnicast {
-		t.Errorf("in blue: %v %v", f.Verdict, f.Reason)
+	for _, family := range families {
+		c := walkCase{frame: udpTo(t, macB, family.b, 9)}
+		if f := walk1(t, s, s.Ports[n.portA.Index()], w, c); f.Verdict != Local || int(f.Port) != n.portB.Index() {
+			t.Errorf("%s in red: %v %v port %d", family.name, f.Verdict, f.Reason, f.Port)
+		}
+		// Blue has no station B, though red does.
+		if f := walk1(t, s, s.Ports[n.portC.Index()], w, c); f.Reason != ReasonUnknownUnicast {
+			t.Errorf("%s in blue: %v %v", family.name, f.Verdict, f.Reason)
+		}
 	}
 }
 

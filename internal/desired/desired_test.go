@@ -19,6 +19,15 @@ func mac(n int) packet.MAC { return packet.MACFromUint64(0x020000000000 + uint64
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
+// families are the address families, with the text of address n: one within the
+// prefixes 10.0.0.0/24 and fd00::/64, or beside them if n is over 16 bits.
+var families = map[string]func(n int) string{
+	"v4": func(n int) string { return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}).String() },
+	"v6": func(n int) string {
+		return netip.AddrFrom16([16]byte{0: 0xfd, 7: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}).String()
+	},
+}
+
 func network(name string, id uint32, prefixes ...string) Network {
 	n := Network{Name: name, ID: id, PortSecurity: SecurityOff, Learning: Learning{Enabled: true}}
 	for _, p := range prefixes {
@@ -133,8 +142,8 @@ func TestLocatorsAgainstAllPairs(t *testing.T) {
 
 func TestEndpointClaims(t *testing.T) {
 	red := network("red", 1, "10.0.0.0/24", "fd00::/64")
-	red.Gateway = Gateway{Addresses: []netip.Addr{addr("10.0.0.1")}, MAC: mac(0xfe)}
-	blue := network("blue", 2, "10.0.0.0/24")
+	red.Gateway = Gateway{Addresses: []netip.Addr{addr("10.0.0.1"), addr("fd00::1")}, MAC: mac(0xfe)}
+	blue, green := network("blue", 2, "10.0.0.0/24"), network("green", 3, "fd00::/64")
 	device := func(e Endpoint, name string) Endpoint { e.Interface = name; return e }
 	for _, c := range []struct {
 		name      string
@@ -142,21 +151,27 @@ func TestEndpointClaims(t *testing.T) {
 		want      []string
 		kept      int
 	}{
-		{"same keys in two networks", []Endpoint{endpoint("a", "red", "n1", 1, "10.0.0.5"), endpoint("b", "blue", "n1", 1, "10.0.0.5")}, nil, 2},
-		{"unknown network", []Endpoint{endpoint("a", "green", "n1", 1)}, []string{"NetworkEndpoint default/a spec.network"}, 0},
+		{"same keys in two networks, v4", []Endpoint{endpoint("a", "red", "n1", 1, "10.0.0.5"), endpoint("b", "blue", "n1", 1, "10.0.0.5")}, nil, 2},
+		{"same keys in two networks, v6", []Endpoint{endpoint("a", "red", "n1", 1, "fd00::5"), endpoint("b", "green", "n1", 1, "fd00::5")}, nil, 2},
+		{"unknown network", []Endpoint{endpoint("a", "grey", "n1", 1)}, []string{"NetworkEndpoint default/a spec.network"}, 0},
 		{"duplicate MAC", []Endpoint{endpoint("a", "red", "n1", 1), endpoint("b", "red", "n2", 1, "10.0.0.6")}, []string{"NetworkEndpoint default/b spec.mac"}, 1},
-		{"duplicate IP", []Endpoint{endpoint("a", "red", "n1", 1, "10.0.0.5"), endpoint("b", "red", "n2", 2, "10.0.0.6", "10.0.0.5")}, []string{"NetworkEndpoint default/b spec.addresses[1]"}, 2},
-		{"outside the prefixes", []Endpoint{endpoint("a", "red", "n1", 1, "10.0.1.5", "fd00::5")}, []string{"NetworkEndpoint default/a spec.addresses[0]"}, 1},
+		{"duplicate v4", []Endpoint{endpoint("a", "red", "n1", 1, "10.0.0.5"), endpoint("b", "red", "n2", 2, "10.0.0.6", "10.0.0.5")}, []string{"NetworkEndpoint default/b spec.addresses[1]"}, 2},
+		{"duplicate v6", []Endpoint{endpoint("a", "red", "n1", 1, "fd00::5"), endpoint("b", "red", "n2", 2, "fd00::6", "fd00::5")}, []string{"NetworkEndpoint default/b spec.addresses[1]"}, 2},
+		{"v4 outside the prefixes", []Endpoint{endpoint("a", "red", "n1", 1, "10.0.1.5", "fd00::5")}, []string{"NetworkEndpoint default/a spec.addresses[0]"}, 1},
+		{"v6 outside the prefixes", []Endpoint{endpoint("a", "red", "n1", 1, "10.0.0.5", "fd00:1::5")}, []string{"NetworkEndpoint default/a spec.addresses[1]"}, 1},
+		{"v4 in a network of v6", []Endpoint{endpoint("a", "green", "n1", 1, "10.0.0.5")}, []string{"NetworkEndpoint default/a spec.addresses[0]"}, 1},
+		{"v6 in a network of v4", []Endpoint{endpoint("a", "blue", "n1", 1, "fd00::5")}, []string{"NetworkEndpoint default/a spec.addresses[0]"}, 1},
 		{"link-local without IPv6", []Endpoint{endpoint("a", "blue", "n1", 1, "fe80::1")}, []string{"NetworkEndpoint default/a spec.addresses[0]"}, 1},
 		{"link-local", []Endpoint{endpoint("a", "red", "n1", 1, "fe80::1")}, nil, 1},
-		{"gateway's", []Endpoint{endpoint("a", "red", "n1", 0xfe), endpoint("b", "red", "n1", 2, "10.0.0.1")}, []string{"NetworkEndpoint default/a spec.mac", "NetworkEndpoint default/b spec.addresses[0]"}, 1},
+		{"gateway's", []Endpoint{endpoint("a", "red", "n1", 0xfe), endpoint("b", "red", "n1", 2, "10.0.0.1", "fd00::1")},
+			[]string{"NetworkEndpoint default/a spec.mac", "NetworkEndpoint default/b spec.addresses[0]", "NetworkEndpoint default/b spec.addresses[1]"}, 1},
 		{"one device twice", []Endpoint{device(endpoint("a", "red", "n1", 1), "tap0"), device(endpoint("b", "blue", "n1", 2), "tap0")}, []string{"NetworkEndpoint default/b spec.interface"}, 1},
 		{"one device name on two nodes", []Endpoint{device(endpoint("a", "red", "n1", 1), "tap0"), device(endpoint("b", "red", "n2", 2), "tap0")}, nil, 2},
 		{"no device named", []Endpoint{device(endpoint("a", "red", "n1", 1), ""), device(endpoint("b", "red", "n1", 2), "")}, nil, 2},
 		{"no MAC", []Endpoint{endpoint("a", "red", "n1", 0), endpoint("b", "red", "n1", 0)}, nil, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, list := Resolve(Candidates{Networks: []Network{red, blue}, Endpoints: c.endpoints}, nil)
+			s, list := Resolve(Candidates{Networks: []Network{red, blue, green}, Endpoints: c.endpoints}, nil)
 			wantProblems(t, list, c.want...)
 			if len(s.Endpoints) != c.kept {
 				t.Errorf("%d endpoints kept, want %d", len(s.Endpoints), c.kept)
@@ -166,14 +181,18 @@ func TestEndpointClaims(t *testing.T) {
 }
 
 func TestHolderKeepsItsAddress(t *testing.T) {
-	red := network("red", 1, "10.0.0.0/24")
-	b := endpoint("b", "red", "n1", 2, "10.0.0.20")
-	s, _ := Resolve(Candidates{Networks: []Network{red}, Endpoints: []Endpoint{endpoint("a", "red", "n1", 1), b}}, nil)
-	// a, which comes first, now claims b's address too.
-	s, list := Resolve(Candidates{Networks: []Network{red}, Endpoints: []Endpoint{endpoint("a", "red", "n1", 1, "10.0.0.20"), b}}, &s)
-	wantProblems(t, list, "NetworkEndpoint default/a spec.addresses[0]")
-	if h := s.Neighbors[NeighborKey{"red", addr("10.0.0.20")}]; h.MAC != mac(2) {
-		t.Errorf("10.0.0.20 went to %v", h.MAC)
+	for family, ip := range families {
+		t.Run(family, func(t *testing.T) {
+			red := network("red", 1, "10.0.0.0/24", "fd00::/64")
+			b := endpoint("b", "red", "n1", 2, ip(20))
+			s, _ := Resolve(Candidates{Networks: []Network{red}, Endpoints: []Endpoint{endpoint("a", "red", "n1", 1), b}}, nil)
+			// a, which comes first, now claims b's address too.
+			s, list := Resolve(Candidates{Networks: []Network{red}, Endpoints: []Endpoint{endpoint("a", "red", "n1", 1, ip(20)), b}}, &s)
+			wantProblems(t, list, "NetworkEndpoint default/a spec.addresses[0]")
+			if h := s.Neighbors[NeighborKey{"red", addr(ip(20))}]; h.MAC != mac(2) {
+				t.Errorf("%s went to %v", ip(20), h.MAC)
+			}
+		})
 	}
 }
 
@@ -208,24 +227,31 @@ func TestBindingsFollowFromEndpoints(t *testing.T) {
 }
 
 func TestExplicitBindings(t *testing.T) {
-	red := network("red", 1, "10.0.0.0/24")
-	e := endpoint("a", "red", "n1", 1, "10.0.0.5")
+	for family, ip := range families {
+		t.Run(family, func(t *testing.T) { explicitBindings(t, ip) })
+	}
+}
+
+func explicitBindings(t *testing.T, ip func(int) string) {
+	red := network("red", 1, "10.0.0.0/24", "fd00::/64")
+	red.LinkLocal = false
+	e := endpoint("a", "red", "n1", 1, ip(5))
 	fdb := func(m int, node string, static bool) FDBEntry {
 		return FDBEntry{FDBKey: FDBKey{"red", mac(m)}, Owner: Owner{Static: static, Node: node}}
 	}
 	neigh := func(ip string, m int, node string, static bool) Neighbor {
 		return Neighbor{NeighborKey: NeighborKey{"red", addr(ip)}, Owner: Owner{Static: static, Node: node}, MAC: mac(m)}
 	}
-	router := neigh("10.0.0.5", 1, "n1", true)
+	router := neigh(ip(5), 1, "n1", true)
 	router.Router = RouterYes
 	s, list := Resolve(Candidates{
 		Networks: []Network{red}, Endpoints: []Endpoint{e},
 		FDB: []FDBEntry{fdb(1, "n1", true), fdb(2, "n2", true), fdb(1, "n3", false)},
 		Neighbors: []Neighbor{
-			router, neigh("10.0.0.6", 2, "n2", true), neigh("10.9.0.6", 2, "n2", true),
+			router, neigh(ip(6), 2, "n2", true), neigh(ip(0x10006), 2, "n2", true),
 		},
 	}, nil)
-	wantProblems(t, list, "Neighbor red.10.9.0.6 spec.ip")
+	wantProblems(t, list, "Neighbor "+NeighborKey{"red", addr(ip(0x10006))}.Name()+" spec.ip")
 	if len(s.FDB) != 2 || s.FDB[FDBKey{"red", mac(1)}].Node != "n1" || s.FDB[FDBKey{"red", mac(2)}].Node != "n2" {
 		t.Errorf("FDB %v", s.FDB)
 	}
@@ -235,9 +261,9 @@ func TestExplicitBindings(t *testing.T) {
 	_, list = Resolve(Candidates{
 		Networks: []Network{red}, Endpoints: []Endpoint{e},
 		FDB:       []FDBEntry{fdb(1, "n2", true)},
-		Neighbors: []Neighbor{neigh("10.0.0.5", 9, "n1", true)},
+		Neighbors: []Neighbor{neigh(ip(5), 9, "n1", true)},
 	}, nil)
-	wantProblems(t, list, "FDBEntry red.02-00-00-00-00-01 status.managingNode", "Neighbor red.10.0.0.5 status.mac")
+	wantProblems(t, list, "FDBEntry red.02-00-00-00-00-01 status.managingNode", "Neighbor "+router.Name()+" status.mac")
 }
 
 // TestResolveIsDeterministic resolves the same candidates in the same order
@@ -282,7 +308,8 @@ func randomCandidates(r *rand.Rand) Candidates {
 		c.Nodes = append(c.Nodes, Node{Name: fmt.Sprint("n", i), Locator: netip.MustParsePrefix(fmt.Sprintf("2001:db8:0:%d::/64", r.IntN(4)))})
 	}
 	for i := range 20 {
-		e := endpoint(fmt.Sprint("e", i), fmt.Sprint("net", r.IntN(5)), fmt.Sprint("n", r.IntN(4)), r.IntN(12), fmt.Sprint("10.0.0.", r.IntN(12)))
+		e := endpoint(fmt.Sprint("e", i), fmt.Sprint("net", r.IntN(5)), fmt.Sprint("n", r.IntN(4)), r.IntN(12),
+			families["v4"](r.IntN(12)), families["v6"](r.IntN(12)))
 		e.Interface = fmt.Sprint("tap", r.IntN(10))
 		if e.MAC.IsZero() {
 			e.Addresses = nil
@@ -370,9 +397,16 @@ func TestParseRefusals(t *testing.T) {
 		{"addresses without a MAC", ep(func(s *es) { s.MAC, s.Addresses = "", []v1alpha1.IPAddress{"10.0.0.5"} }), "spec.mac", ""},
 		{"IPv4-mapped", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"::ffff:10.0.0.5"} }), "spec.addresses[0]", "write 10.0.0.5"},
 		{"zone", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"fe80::1%eth0"} }), "spec.addresses[0]", "write fe80::1"},
-		{"multicast address", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"10.0.0.5", "224.0.0.1"} }), "spec.addresses[1]", ""},
-		{"prefix for an address", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"10.0.0.5/24"} }), "spec.addresses[0]", "without a prefix length"},
-		{"address twice", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"fd00::5", "fd00:0::5"} }), "spec.addresses[1]", "once"},
+		{"multicast v4", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"10.0.0.5", "224.0.0.1"} }), "spec.addresses[1]", ""},
+		{"multicast v6", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"fd00::5", "ff02::1"} }), "spec.addresses[1]", ""},
+		{"unspecified v4", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"0.0.0.0"} }), "spec.addresses[0]", ""},
+		{"unspecified v6", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"::"} }), "spec.addresses[0]", ""},
+		{"loopback v4", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"127.0.0.1"} }), "spec.addresses[0]", ""},
+		{"loopback v6", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"::1"} }), "spec.addresses[0]", ""},
+		{"prefix for a v4", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"10.0.0.5/24"} }), "spec.addresses[0]", "without a prefix length"},
+		{"prefix for a v6", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"fd00::5/64"} }), "spec.addresses[0]", "without a prefix length"},
+		{"v4 twice", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"10.0.0.5", "10.0.0.5"} }), "spec.addresses[1]", "once"},
+		{"v6 twice", ep(func(s *es) { s.Addresses = []v1alpha1.IPAddress{"fd00::5", "fd00:0::5"} }), "spec.addresses[1]", "once"},
 		{"long device", ep(func(s *es) { s.Interface = "a23456789012345x" }), "spec.interface", "15 bytes"},
 		{"device with a slash", ep(func(s *es) { s.Interface = "../eth0" }), "spec.interface", ""},
 		{"segment", ep(func(s *es) { s.Segment = 1 << 24 }), "spec.segment", ""},
@@ -383,12 +417,17 @@ func TestParseRefusals(t *testing.T) {
 		{"network", net(func(*ns) {}), "", ""},
 		{"id 0", net(func(s *ns) { s.ID = 0 }), "spec.id", ""},
 		{"id too large", net(func(s *ns) { s.ID = 1 << 24 }), "spec.id", ""},
-		{"host bits", net(func(s *ns) { s.Prefixes[1] = "fd00::5/64" }), "spec.prefixes[1]", "write fd00::/64"},
+		{"host bits, v4", net(func(s *ns) { s.Prefixes[0] = "10.0.0.5/24" }), "spec.prefixes[0]", "write 10.0.0.0/24"},
+		{"host bits, v6", net(func(s *ns) { s.Prefixes[1] = "fd00::5/64" }), "spec.prefixes[1]", "write fd00::/64"},
 		{"mapped prefix", net(func(s *ns) { s.Prefixes[0] = "::ffff:10.0.0.0/120" }), "spec.prefixes[0]", "IPv4"},
-		{"prefix twice", net(func(s *ns) { s.Prefixes[0] = "fd00:0::/64" }), "spec.prefixes[1]", "once"},
+		{"v4 prefix twice", net(func(s *ns) { s.Prefixes[1] = "10.0.0.0/24" }), "spec.prefixes[1]", "once"},
+		{"v6 prefix twice", net(func(s *ns) { s.Prefixes[0] = "fd00:0::/64" }), "spec.prefixes[1]", "once"},
 		{"mtu", net(func(s *ns) { s.MTU = 1000 }), "spec.mtu", "1280"},
-		{"gateway outside", net(func(s *ns) {
+		{"v4 gateway outside", net(func(s *ns) {
 			s.Gateway = &v1alpha1.Gateway{MAC: "02:00:00:00:00:fe", Addresses: []v1alpha1.IPAddress{"10.9.0.1"}}
+		}), "spec.gateway.addresses[0]", ""},
+		{"v6 gateway outside", net(func(s *ns) {
+			s.Gateway = &v1alpha1.Gateway{MAC: "02:00:00:00:00:fe", Addresses: []v1alpha1.IPAddress{"fd00:9::1"}}
 		}), "spec.gateway.addresses[0]", ""},
 		{"gateway without address", net(func(s *ns) { s.Gateway = &v1alpha1.Gateway{MAC: "02:00:00:00:00:fe"} }), "spec.gateway.addresses", ""},
 		{"isolation default", net(func(s *ns) { s.Isolation = &v1alpha1.Isolation{} }), "spec.isolation.default", "allow or deny"},
