@@ -161,7 +161,8 @@ func (s *site) reach(from, to *lab.Pod) {
 			s.explain(from, to)
 		}
 	}()
-	for _, a := range []string{to.IP4().String(), to.IP6().String()} {
+	for _, f := range families {
+		a := f.of(to).String()
 		testnet.Eventually(s.t, patience, from.Name+" reaches "+to.Name+" at "+a, func() error {
 			_, err := lab.Echoes(s.ctx, from, 10, "-i", "0.01", "-w", "2", a)
 			return err
@@ -179,7 +180,10 @@ func (s *site) reach(from, to *lab.Pod) {
 func (s *site) explain(from, to *lab.Pod) {
 	s.t.Helper()
 	before := s.samples(s.Nodes()...)
-	_, err := lab.Echoes(s.ctx, from, 10, "-i", "0.01", to.IP4().String())
+	err := inBoth(func(f family) error {
+		_, err := lab.Echoes(s.ctx, from, 10, "-i", "0.01", f.of(to).String())
+		return err
+	})
 	s.t.Logf("%s to %s: %v; meanwhile:", from.Name, to.Name, err)
 	s.counted(before)
 	for _, p := range []*lab.Pod{from, to} {
@@ -260,30 +264,30 @@ func (s *site) reachAll() {
 // cutOff wants that from cannot reach to at all.
 func (s *site) cutOff(from, to *lab.Pod) {
 	s.t.Helper()
-	if out, err := from.Run(s.ctx, "ping", "-q", "-c5", "-i0.05", "-W1", to.IP4().String()); err == nil {
-		s.t.Errorf("%s reaches %s:\n%s", from.Name, to.Name, out)
-	}
+	s.must(inBoth(func(f family) error {
+		if out, err := from.Run(s.ctx, "ping", "-q", "-c5", "-i0.05", "-W1", f.of(to).String()); err == nil {
+			return fmt.Errorf("%s reaches %s:\n%s", from.Name, to.Name, out)
+		}
+		return nil
+	}))
 }
 
 var echoes = regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`)
 
 // flood is a ping that runs on and on.
 type flood struct {
-	s   *site
-	cmd *exec.Cmd
-	out bytes.Buffer
+	s    *site
+	name string // its family and way
+	cmd  *exec.Cmd
+	out  bytes.Buffer
 }
 
 // flood starts an echo request a millisecond, whatever comes back, with the
-// marker as payload.
-func (s *site) flood(from, to *lab.Pod, v6 bool, marker string) *flood {
+// family's mark as payload.
+func (s *site) flood(by family, from, to *lab.Pod, marker string) *flood {
 	s.t.Helper()
-	a := to.IP4().String()
-	if v6 {
-		a = to.IP6().String()
-	}
-	f := &flood{s: s}
-	f.cmd = from.Command(s.ctx, "ping", "-q", "-i0.001", "-s64", "-p", fmt.Sprintf("%x", marker), a)
+	f := &flood{s: s, name: by.name + " from " + from.Name + " to " + to.Name}
+	f.cmd = from.Command(s.ctx, "ping", "-q", "-i0.001", "-s64", "-p", fmt.Sprintf("%x", by.mark(marker)), by.of(to).String())
 	f.cmd.Stdout, f.cmd.Stderr = &f.out, &f.out
 	s.must(f.cmd.Start())
 	s.t.Cleanup(func() {
@@ -319,32 +323,33 @@ func (f *flood) pause(during func()) {
 func (f *flood) stop() (sent, answered int) {
 	f.s.t.Helper()
 	if err := f.cmd.Process.Signal(unix.SIGINT); err != nil {
-		f.s.t.Fatalf("flood: %v: %s", err, f.out.String())
+		f.s.t.Fatalf("flood %s: %v: %s", f.name, err, f.out.String())
 	}
 	_ = f.cmd.Wait() // its status speaks of losses
 	m := echoes.FindStringSubmatch(f.out.String())
 	if m == nil {
-		f.s.t.Fatalf("flood says %q", f.out.String())
+		f.s.t.Fatalf("flood %s says %q", f.name, f.out.String())
 	}
 	sent, _ = strconv.Atoi(m[1])
 	answered, _ = strconv.Atoi(m[2])
+	f.s.t.Logf("flood %s: %d sent, %d answered", f.name, sent, answered)
 	return sent, answered
 }
 
-// everywhere starts floods of both families over local and remote ways.
+// everywhere starts floods of both families over local and remote ways. The end
+// wants that each had traffic.
 func (s *site) everywhere() (stop func()) {
 	s.t.Helper()
+	v4, v6 := families[0], families[1]
 	all := []*flood{
-		s.flood(s.a1, s.a2, false, "picot"), s.flood(s.a2, s.a1, true, "picot"),
-		s.flood(s.a1, s.b1, false, "picot"), s.flood(s.b1, s.a2, true, "picot"),
+		s.flood(v4, s.a1, s.a2, "picot"), s.flood(v6, s.a2, s.a1, "picot"),
+		s.flood(v4, s.a1, s.b1, "picot"), s.flood(v6, s.b1, s.a2, "picot"),
 	}
 	return func() {
 		s.t.Helper()
-		for i, f := range all {
-			sent, answered := f.stop()
-			s.t.Logf("flood %d: %d sent, %d answered", i, sent, answered)
-			if answered == 0 {
-				s.t.Errorf("flood %d: none of %d was answered: there was no traffic", i, sent)
+		for _, f := range all {
+			if sent, answered := f.stop(); answered == 0 {
+				s.t.Errorf("flood %s: none of %d was answered: there was no traffic", f.name, sent)
 			}
 		}
 	}

@@ -61,12 +61,12 @@ func (s *site) mended(n *lab.Node, words ...string) {
 	})
 }
 
-// carries wants an echo over the local and the remote way, at once.
+// carries wants echoes over the local and the remote way, in both families, at once.
 func (s *site) carries() {
 	s.t.Helper()
 	for _, to := range []*lab.Pod{s.a2, s.b1} {
-		if out, err := s.a1.Run(s.ctx, "ping", "-q", "-c3", "-i0.02", "-W5", to.IP6().String()); err != nil {
-			s.t.Errorf("to %s: %v: %s", to.Name, err, out)
+		if err := pingBoth(s.ctx, s.a1, to, "-c3", "-i0.02", "-W5"); err != nil {
+			s.t.Error(err)
 		}
 	}
 }
@@ -91,6 +91,14 @@ func TestBadManifestCostsOnlyItself(t *testing.T) {
 			[]string{"bad.yaml:4: Network blue: spec.id: ", "Network red", "give each network an id of its own"}},
 		{"duplicate MAC", endpoint("x", `network: red, mac: "02:00:00:00:00:01", interface: v-x`),
 			[]string{"bad.yaml:4: NetworkEndpoint default/x: spec.mac: ", "default/p1", "a MAC of its own"}},
+		{"duplicate IPv4 address", endpoint("x", `network: red, mac: "02:00:00:00:00:99", interface: v-none, addresses: ["10.0.0.11"]`),
+			[]string{"bad.yaml:4: NetworkEndpoint default/x: spec.addresses[0]: ", "default/p1"}},
+		{"duplicate IPv6 address", endpoint("x", `network: red, mac: "02:00:00:00:00:99", interface: v-none, addresses: ["fd00:10::11"]`),
+			[]string{"bad.yaml:4: NetworkEndpoint default/x: spec.addresses[0]: ", "default/p1"}},
+		{"IPv4 address out of the prefixes", endpoint("x", `network: red, mac: "02:00:00:00:00:99", interface: v-none, addresses: ["10.9.0.11"]`),
+			[]string{"bad.yaml:4: NetworkEndpoint default/x: spec.addresses[0]: ", "10.9.0.11", "add a prefix"}},
+		{"IPv6 address out of the prefixes", endpoint("x", `network: red, mac: "02:00:00:00:00:99", interface: v-none, addresses: ["fd00:99::11"]`),
+			[]string{"bad.yaml:4: NetworkEndpoint default/x: spec.addresses[0]: ", "fd00:99::11", "add a prefix"}},
 		{"unknown network", endpoint("x", `network: green, mac: "02:00:00:00:00:99", interface: v-x`),
 			[]string{"bad.yaml:4: NetworkEndpoint default/x: spec.network: ", "there is no Network green", "add the Network"}},
 		{"device missing", endpoint("x", `network: red, mac: "02:00:00:00:00:99", interface: v-none`),

@@ -47,19 +47,21 @@ func TestMTUChangeUnderTraffic(t *testing.T) {
 				}
 				return nil
 			})
-			for header, a := range map[int]string{28: c.to.IP4().String(), 48: c.to.IP6().String()} {
-				probe := func(length int) (string, error) {
-					s.forget()
-					return s.a1.Run(s.ctx, "ping", "-c1", "-W5", "-M", "do", "-s", strconv.Itoa(length-header), a)
-				}
+			headers := map[string]int{"v4": 28, "v6": 48} // of IP and ICMP
+			probe := func(f family, length int) (string, error) {
+				s.forget()
+				return s.a1.Run(s.ctx, "ping", "-c1", "-W5", "-M", "do", "-s", strconv.Itoa(length-headers[f.name]), f.of(c.to).String())
+			}
+			for _, f := range families {
+				a := f.of(c.to).String()
 				testnet.Eventually(t, patience, "the sender is told what fits to "+a, func() error {
-					out, err := probe(c.fits + 1)
+					out, err := probe(f, c.fits+1)
 					if m := mtuSaid.FindStringSubmatch(out); err == nil || m == nil || m[1] != strconv.Itoa(c.fits) {
 						return fmt.Errorf("%v: %s", err, out)
 					}
 					return nil
 				})
-				if out, err := probe(c.fits); err != nil {
+				if out, err := probe(f, c.fits); err != nil {
 					t.Errorf("%d bytes to %s: %v: %s", c.fits, a, err, out)
 				}
 			}
@@ -67,11 +69,12 @@ func TestMTUChangeUnderTraffic(t *testing.T) {
 				t.Errorf("%d frames counted as too big", n)
 			}
 			s.ip(s.n1.Netns(), fmt.Sprintf("link set %s mtu %d", c.device, c.back))
-			testnet.Eventually(t, patience, "what did not fit does again", func() error {
-				s.forget()
-				_, err := s.a1.Run(s.ctx, "ping", "-c1", "-W2", "-M", "do", "-s", "1400", c.to.IP4().String())
-				return err
-			})
+			for _, f := range families {
+				testnet.Eventually(t, patience, "what did not fit does again in "+f.name, func() error {
+					_, err := probe(f, c.fits+1)
+					return err
+				})
+			}
 		})
 	}
 	stop()

@@ -40,8 +40,8 @@ type trial struct {
 
 // trials are those between two pods, over both families.
 func trials(from, to *lab.Pod, want outcome) (all []trial) {
-	for _, a := range []netip.Addr{to.IP4(), to.IP6()} {
-		all = append(all, trial{from, to, a, want})
+	for _, f := range families {
+		all = append(all, trial{from, to, f.of(to), want})
 	}
 	return all
 }

@@ -91,7 +91,8 @@ func (s *site) watchAll(markers ...string) []*watch {
 }
 
 // everyKind is frames from a1 to whatever might take one: the other pods, the
-// host's end itself, its stack, groups, unknown stations; each with the marker.
+// host's end itself, its stack, groups, unknown stations; each of both families, with
+// their marks, and of neither, with the marker.
 func (s *site) everyKind(marker string) [][]byte {
 	s.t.Helper()
 	host := s.hostMAC(s.a1.Device)
@@ -101,14 +102,17 @@ func (s *site) everyKind(marker string) [][]byte {
 		mac(s.t, s.a2.MAC), mac(s.t, s.b1.MAC), host, mac(s.t, "ff:ff:ff:ff:ff:ff"), mac(s.t, "33:33:00:00:00:01"),
 		mac(s.t, "01:00:5e:00:00:01"), mac(s.t, "01:80:c2:00:00:00"), mac(s.t, "02:00:00:00:99:99"),
 	} {
-		for _, payload := range [][]byte{
-			{0x08, 0x00, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 11, 10, 0, 0, 12},
-			{0x86, 0xdd, 0x60, 0, 0, 0, 0, 60, 59, 64},
-			{0x88, 0xb5},
+		for _, k := range []struct {
+			family string
+			header []byte
+		}{
+			{"v4", []byte{0x08, 0x00, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 11, 10, 0, 0, 12}},
+			{"v6", []byte{0x86, 0xdd, 0x60, 0, 0, 0, 0, 60, 59, 64}},
+			{"", []byte{0x88, 0xb5}},
 		} {
-			f := append(append(append([]byte{}, dst...), src...), payload...)
+			f := append(append(append([]byte{}, dst...), src...), k.header...)
 			for range 4 {
-				f = append(f, marker...)
+				f = append(f, marker+k.family...)
 			}
 			frames = append(frames, append(f, make([]byte, 64)...))
 		}

@@ -49,7 +49,10 @@ func (s *site) ours() string {
 	s.t.Helper()
 	ns := s.n1.Netns()
 	var b strings.Builder
-	for _, show := range []string{"-6 route show table all", "-6 rule show", "-6 neigh show"} {
+	for _, show := range []string{
+		"-6 route show table all", "-6 rule show", "-6 neigh show",
+		"-4 route show table all", "-4 rule show", "-4 neigh show", // never: the underlay is IPv6
+	} {
 		for line := range strings.Lines(s.ip(ns, show)) {
 			if strings.Contains(line, "proto 112") || strings.Contains(line, "managed") {
 				b.WriteString(line)
@@ -72,31 +75,37 @@ func (s *site) ours() string {
 	return b.String()
 }
 
-// Cleanup removes everything of a stopped agent, and nothing of anybody else; it
+// Cleanup removes everything of a stopped agent, and nothing of anybody else, in
+// either family; what is the agent's of routes, rules and neighbours is IPv6. It
 // refuses while the agent runs. What it closed stays closed.
 func TestCleanupRemovesOursAndNothingElse(t *testing.T) {
 	s := newSite(t)
 	s.reachAll()
 	ns := s.n1.Netns()
 	plantForeign(t, s, "other0")
-	s.ip(ns, "-6 route add 2001:db8:dead::/48 dev other0 proto 250 table 28777 metric 5")
-	s.ip(ns, "-6 route add 2001:db8:beef::/48 dev other0 proto 250")
-	s.ip(ns, "-6 rule add pref 69 fwmark 1 lookup 28777 proto 250")
+	for family, prefix := range map[string][2]string{"-4": {"192.0.2.0/24", "198.51.100.0/24"}, "-6": {"2001:db8:dead::/48", "2001:db8:beef::/48"}} {
+		s.ip(ns, family+" route add "+prefix[0]+" dev other0 proto 250 table 28777 metric 5")
+		s.ip(ns, family+" route add "+prefix[1]+" dev other0 proto 250")
+		s.ip(ns, family+" rule add pref 69 fwmark 1 lookup 28777 proto 250")
+	}
 	foreign := func() string {
 		link := s.ip(ns, "link show other0")
 		if !strings.Contains(link, "prog/xdp") {
 			t.Errorf("the foreign XDP program is gone: %s", link)
 		}
-		rules := ""
-		for line := range strings.Lines(s.ip(ns, "-6 rule show")) {
-			if strings.Contains(line, "proto 250") {
-				rules += line
+		all := ""
+		for _, family := range []string{"-4", "-6"} {
+			all += s.ip(ns, family+" route show proto 250 table all")
+			for line := range strings.Lines(s.ip(ns, family+" rule show")) {
+				if strings.Contains(line, "proto 250") {
+					all += line
+				}
 			}
 		}
-		return s.ip(ns, "-6 route show proto 250 table all") + rules
+		return all
 	}
 	planted := foreign()
-	if strings.Count(planted, "\n") != 3 {
+	if strings.Count(planted, "\n") != 6 {
 		t.Fatalf("planted: %s", planted)
 	}
 

@@ -63,9 +63,9 @@ func ids(pins []xdp.Pin) map[string][2]uint32 {
 	return m
 }
 
-// While the agent is dead nothing of a workload port comes out anywhere, however
-// it died; an agent that starts again takes over the very same programs and
-// forwards, unaided, while the flood never stops.
+// While the agent is dead nothing of a workload port comes out anywhere, in either
+// family, however it died; an agent that starts again takes over the very same
+// programs and forwards, unaided, while the floods never stop.
 func TestDeadAgentIsClosed(t *testing.T) {
 	for _, end := range []struct {
 		name string
@@ -77,26 +77,24 @@ func TestDeadAgentIsClosed(t *testing.T) {
 		t.Run(end.name, func(t *testing.T) {
 			s := newSite(t)
 			s.reachAll()
-			floods := []*flood{s.flood(s.a1, s.a2, false, alive), s.flood(s.a1, s.b1, true, alive)}
-			testnet.Eventually(t, patience, "the floods flow", func() error {
-				if p, _ := port(s.status(s.n1), s.a1.Device); p.Local < 100 || p.Remote < 100 {
-					return fmt.Errorf("%d local, %d remote", p.Local, p.Remote)
-				}
-				return nil
-			})
+			floods := s.floodAll()
 			before := ids(s.pins(s.n1))
 			if len(before) != 3 {
 				t.Fatalf("pins: %v", before)
 			}
 			s.must(end.stop(s))
 
-			watches := s.watchAll(alive, dead)
+			marks := []string{dead}
+			for _, f := range families {
+				marks = append(marks, f.mark(alive))
+			}
+			watches := s.watchAll(marks...)
 			dropped := s.sendDead()
 			time.Sleep(300 * time.Millisecond) // let anything on its way arrive
 			for _, w := range watches {
-				for _, m := range []string{alive, dead} {
+				for _, m := range marks {
 					// Node 2 is alive, and b1 may still answer what came before.
-					if n, _ := w.count(m); n > 0 && !(m == alive && w.name != watches[0].name && n < 50) {
+					if n, _ := w.count(m); n > 0 && !(m != dead && w.name != watches[0].name && n < 50) {
 						t.Errorf("%s: %d frames with %q while the agent is dead", w.name, n, m)
 					}
 				}
@@ -108,22 +106,21 @@ func TestDeadAgentIsClosed(t *testing.T) {
 				t.Errorf("link and program IDs with a dead agent: %v, were %v", after, before)
 			}
 			var closed lab.Sample
-			floods[0].pause(func() { floods[1].pause(func() { closed = s.quiet(s.n1) }) })
+			quiet := func() { closed = s.quiet(s.n1) }
+			for _, f := range floods {
+				inner := quiet
+				quiet = func() { f.pause(inner) }
+			}
+			quiet()
 
-			again := []*watch{watchNetns(t, "a2", s.a2.Netns(), alive), watchNetns(t, "b1", s.b1.Netns(), alive)}
+			again := s.watchFloods()
 			started := time.Now()
 			s.must(s.n1.Start(s.ctx))
 			for _, w := range again {
-				var first time.Time
-				testnet.Eventually(t, patience, "the flood flows again to "+w.name, func() error {
-					n, at := w.count(alive)
-					if n == 0 {
-						return errNone
-					}
-					first = at
-					return nil
-				})
-				t.Logf("gap from process start to the first frame at %s: %v", w.name, first.Sub(started).Round(time.Millisecond))
+				for _, f := range families {
+					first := w.flows(s.t, f, 1)
+					t.Logf("gap from process start to the first %s frame at %s: %v", f.name, w.name, first.Sub(started).Round(time.Millisecond))
+				}
 			}
 			if after := ids(s.pins(s.n1)); fmt.Sprint(after) != fmt.Sprint(before) {
 				t.Errorf("link and program IDs after the restart: %v, were %v", after, before)
@@ -131,8 +128,7 @@ func TestDeadAgentIsClosed(t *testing.T) {
 			s.ready()
 			s.reachAll()
 			for _, f := range floods {
-				sent, answered := f.stop()
-				t.Logf("flood: %d sent, %d answered", sent, answered)
+				f.stop()
 			}
 			s.reopen(s.n1, closed)
 			s.books()
@@ -140,22 +136,63 @@ func TestDeadAgentIsClosed(t *testing.T) {
 	}
 }
 
+// floodAll floods from a1 over the local and the remote way in both families, and
+// waits until all four flow.
+func (s *site) floodAll() (floods []*flood) {
+	s.t.Helper()
+	for _, to := range []*lab.Pod{s.a2, s.b1} {
+		for _, f := range families {
+			floods = append(floods, s.flood(f, s.a1, to, alive))
+		}
+	}
+	for _, w := range s.watchFloods() {
+		for _, f := range families {
+			w.flows(s.t, f, 100)
+		}
+	}
+	return floods
+}
+
+// watchFloods watches where the floods of floodAll end.
+func (s *site) watchFloods() (all []*watch) {
+	s.t.Helper()
+	for _, p := range []*lab.Pod{s.a2, s.b1} {
+		all = append(all, watchNetns(s.t, p.Name, p.Netns(), families[0].mark(alive), families[1].mark(alive)))
+	}
+	return all
+}
+
+// flows waits for so many frames of a family's flood, and says when the first came.
+func (w *watch) flows(t *testing.T, f family, frames int) (first time.Time) {
+	t.Helper()
+	testnet.Eventually(t, patience, f.name+" flows to "+w.name, func() error {
+		var n int
+		if n, first = w.count(f.mark(alive)); n < frames {
+			return fmt.Errorf("%d frames", n)
+		}
+		return nil
+	})
+	return first
+}
+
 // The control: without the pin the death of the process opens the port, and the
-// watches see it.
+// watches see it in both families.
 func TestControlUnpinnedDeadAgentLeaks(t *testing.T) {
 	s := newSite(t)
 	s.reachAll()
 	s.must(unix.Kill(s.n1.PID(), unix.SIGSTOP)) // else it would be mended
 	s.must(os.Remove(filepath.Join(s.pinDir(s.n1), s.a1.Device, "link")))
 	s.must(s.n1.Kill())
-	w := watchNetns(t, "node1's stack", s.n1.Netns(), dead)
-	testnet.Eventually(t, patience, "frames leak into the stack", func() error {
-		s.sendFromA1(s.everyKind(dead))
-		if n, _ := w.count(dead); n == 0 {
-			return errNone
-		}
-		return nil
-	})
+	w := watchNetns(t, "node1's stack", s.n1.Netns(), families[0].mark(dead), families[1].mark(dead))
+	for _, f := range families {
+		testnet.Eventually(t, patience, f.name+" frames leak into the stack", func() error {
+			s.sendFromA1(s.everyKind(dead))
+			if n, _ := w.count(f.mark(dead)); n == 0 {
+				return errNone
+			}
+			return nil
+		})
+	}
 }
 
 // A port plugged while the agent is down stays shut, and comes up with the agent.

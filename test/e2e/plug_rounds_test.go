@@ -20,8 +20,8 @@ func TestTwentyRoundsLeaveNothing(t *testing.T) {
 		t.Helper()
 		p := s.addPod(s.n1, 9)
 		s.ready()
-		if out, err := p.Run(s.ctx, "ping", "-q", "-c3", "-i0.02", "-W5", s.b1.IP6().String()); err != nil {
-			t.Errorf("the new pod does not reach b1: %v: %s", err, out)
+		if err := pingBoth(s.ctx, p, s.b1, "-c3", "-i0.02", "-W5"); err != nil {
+			t.Errorf("the new pod does not reach b1: %v", err)
 		}
 		s.ip(s.n1.Netns(), "link set "+p.Device+" down")
 		s.ip(s.n1.Netns(), "link set "+p.Device+" up")
@@ -76,14 +76,19 @@ func netnsNames(t *testing.T) []string {
 func TestPodComesBackAndMoves(t *testing.T) {
 	s := newSite(t)
 	s.reachAll()
-	stop := s.flood(s.b1, s.a2, false, "picot")
+	var floods []*flood
+	for _, f := range families {
+		floods = append(floods, s.flood(f, s.b1, s.a2, "picot"))
+	}
 	for _, n := range []*lab.Node{s.n1, s.n2, s.n1} {
 		s.must(s.DeletePod(s.ctx, s.a1))
 		s.a1 = s.addPod(n, 1)
 		s.ready()
 		s.reachAll()
 	}
-	stop.stop()
+	for _, f := range floods {
+		f.stop()
+	}
 	s.books()
 	testnet.Eventually(t, patience, "no pin without a device", func() error {
 		for _, n := range s.Nodes() {

@@ -137,12 +137,15 @@ func TestKernelSRv6FromUnknownSourceIsRefused(t *testing.T) {
 	k := newKernelPeer(t)
 	k.decapsulate()
 	k.encapsulate("l2encap", netip.MustParseAddr("2001:db8:ff::1"))
-	out, err := k.station.Run(k.ctx, "ping", "-q", "-c", "3", "-i", "0.05", "-W", "1", k.pod.IP4().String())
-	if err == nil || !strings.Contains(out, "100% packet loss") {
-		t.Errorf("it got through:\n%s", out)
-	}
-	if n := k.status(k.pod.Node).Uplinks[0].Drops["outer_source_unknown"]; n < 3 {
-		t.Errorf("%d drops for the source, want 3", n)
+	k.must(inBoth(func(f family) error {
+		out, err := k.station.Run(k.ctx, "ping", "-q", "-c", "3", "-i", "0.05", "-W", "1", f.of(k.pod).String())
+		if err == nil || !strings.Contains(out, "100% packet loss") {
+			return fmt.Errorf("it got through:\n%s", out)
+		}
+		return nil
+	}))
+	if n := k.status(k.pod.Node).Uplinks[0].Drops["outer_source_unknown"]; n < 6 {
+		t.Errorf("%d drops for the source, want 6", n)
 	}
 	k.account()
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"picot.dev/picot/internal/lab"
 	"picot.dev/picot/internal/testnet"
 )
 
@@ -39,10 +40,9 @@ func TestUpgradeThatDoesNotFitIsAColdStart(t *testing.T) {
 		}
 		return nil
 	})
-	for _, to := range []string{s.a2.IP4().String(), s.b1.IP6().String()} {
-		testnet.Eventually(t, patience, "the newer one forwards to "+to, func() error {
-			_, err := s.a1.Run(s.ctx, "ping", "-q", "-c1", "-W1", to)
-			return err
+	for _, to := range []*lab.Pod{s.a2, s.b1} {
+		testnet.Eventually(t, patience, "the newer one forwards to "+to.Name, func() error {
+			return pingBoth(s.ctx, s.a1, to, "-c1", "-W1")
 		})
 	}
 	if after := ids(s.pins(s.n1)); fmt.Sprint(after) != fmt.Sprint(before) {

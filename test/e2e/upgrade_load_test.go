@@ -24,18 +24,18 @@ type numbered struct {
 	sink   *gen.Sink
 }
 
-func (s *site) numbered(from, to *lab.Pod) *numbered {
+func (s *site) numbered(by family, from, to *lab.Pod) *numbered {
 	s.t.Helper()
 	address := func(p *lab.Pod) (m packet.MAC, a netip.AddrPort) {
 		copy(m[:], mac(s.t, p.MAC))
-		return m, netip.AddrPortFrom(p.IP4(), 9)
+		return m, netip.AddrPortFrom(by.of(p), 9)
 	}
 	u := gen.UDP{Size: 100}
 	u.SrcMAC, u.Src = address(from)
 	u.DstMAC, u.Dst = address(to)
 	o, err := u.Options()
 	s.must(err)
-	n := &numbered{name: from.Name + " to " + to.Name}
+	n := &numbered{name: by.name + " from " + from.Name + " to " + to.Name}
 	index := func() int {
 		l, err := net.InterfaceByName(lab.PodDevice)
 		if err != nil {
@@ -57,32 +57,37 @@ func (s *site) numbered(from, to *lab.Pod) *numbered {
 }
 
 // upgradeRate is frames a second of each stream. A port's ring then holds what
-// comes in 600 ms: on a busy machine a worker may wait long for its turn, which is
+// comes in a second: on a busy machine a worker may wait long for its turn, which is
 // no matter of upgrades. PICOT_UPGRADE_RATE sets another one, all streams
 // together, for a machine that does nothing else; then nothing is forgiven.
 func upgradeRate(t *testing.T, streams int) (rate float64, attempts int) {
 	text := os.Getenv("PICOT_UPGRADE_RATE")
 	if text == "" {
-		return 500, 3
+		return 300, 3
 	}
 	all, err := strconv.ParseFloat(text, 64)
 	must(t, err)
 	return all / float64(streams), 1
 }
 
-// Ten upgrades in a row under numbered frames, from pod to pod on one node with
-// two workers, several shards, and to another node and back: none lost, none
-// twice, none out of order; and the programs on the devices are the same ones all
+// Ten upgrades in a row under numbered frames of both families, from pod to pod on
+// one node with two workers, several shards, and to another node and back: none
+// lost, none twice, none out of order; and the programs on the devices are the same ones all
 // the while. Frames that a ring had no place for are told apart: if a worker had
 // no turn for so long, which its rings' counters say, the ten are tried again.
 func TestUpgradesUnderNumberedFrames(t *testing.T) {
 	s := newSite(t, lab.NodeOptions{Workers: 2})
-	p4, p5, p6 := s.addPod(s.n1, 4), s.addPod(s.n1, 5), s.addPod(s.n2, 6)
+	p4, p5, p6, p7 := s.addPod(s.n1, 4), s.addPod(s.n1, 5), s.addPod(s.n2, 6), s.addPod(s.n1, 7)
 	s.ready()
 	s.reachAll()
-	streams := []*numbered{s.numbered(s.a1, s.a2), s.numbered(p4, p5), s.numbered(p5, s.b1), s.numbered(p6, s.a1)}
+	// Each pod sends one stream and has one sink.
+	v4, v6 := families[0], families[1]
+	streams := []*numbered{
+		s.numbered(v4, s.a1, s.a2), s.numbered(v4, p4, p5), s.numbered(v4, p5, s.b1), s.numbered(v4, p6, s.a1),
+		s.numbered(v6, s.a2, p4), s.numbered(v6, p7, p6), s.numbered(v6, s.b1, p7),
+	}
 	before := ids(s.pins(s.n1))
-	if len(before) != 5 {
+	if len(before) != 6 {
 		t.Fatalf("pins: %v", before)
 	}
 	rate, attempts := upgradeRate(t, len(streams))

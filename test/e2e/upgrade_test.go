@@ -16,19 +16,21 @@ import (
 // pausePattern finds how long nobody forwarded in the log of one who took over.
 var pausePattern = regexp.MustCompile(`msg="took over".* pause=(\S+)`)
 
-// TestTakeoverLosesNothing: under a stream of pings a second agent takes the
-// first one's place, again and again; not one ping is lost and the sockets'
-// own loss counters stay 0.
+// TestTakeoverLosesNothing: under streams of pings, of both families on one node and
+// to the other, a second agent takes the first one's place, again and again; not one
+// ping is lost and the sockets' own loss counters stay 0.
 func TestTakeoverLosesNothing(t *testing.T) {
 	d := newDuo(t, "", nil)
 	var pings []*exec.Cmd
 	var outs []*bytes.Buffer
-	for _, to := range []string{d.b.IP4().String(), d.c.IP4().String(), d.c.IP6().String()} {
-		p := d.a.Command(within(t, 2*time.Minute), "ping", "-i", "0.002", "-c", "6000", "-W", "3", "-q", to)
-		var out bytes.Buffer
-		p.Stdout, p.Stderr = &out, &out
-		must(t, p.Start())
-		pings, outs = append(pings, p), append(outs, &out)
+	for _, to := range []*lab.Pod{d.b, d.c} {
+		for _, f := range families {
+			p := d.a.Command(within(t, 2*time.Minute), "ping", "-i", "0.002", "-c", "6000", "-W", "3", "-q", f.of(to).String())
+			var out bytes.Buffer
+			p.Stdout, p.Stderr = &out, &out
+			must(t, p.Start())
+			pings, outs = append(pings, p), append(outs, &out)
+		}
 	}
 	for i := range 5 {
 		must(t, d.n1.TakeOver(within(t, 30*time.Second)))

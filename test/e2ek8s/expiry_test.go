@@ -1,6 +1,8 @@
 package e2ek8s
 
 import (
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -29,20 +31,15 @@ func TestWatchExpired(t *testing.T) {
 		c.reaches(a, to)
 	}
 	// A binding of another node that goes while nobody looks.
-	c.plant(v1alpha1.SourceLearned, "node3", "02:00:00:00:00:33", "10.0.0.33")
+	c.plant(v1alpha1.SourceLearned, "node3", stranger, strangerIPs...)
 	for _, n := range c.Nodes() {
-		c.eventually(20*time.Second, n.Name+" to know the learned station", func() error { return c.knows(n, "02:00:00:00:00:33", true) })
+		c.eventually(20*time.Second, n.Name+" to know the learned station", func() error { return c.knows(n, stranger, true) })
 	}
-	var floods []flood
-	for _, to := range []string{pods[1].IP4().String(), pods[2].IP4().String(), pods[2].IP6().String()} {
-		floods = append(floods, c.flood(a, to))
-	}
+	floods := c.floods(a, pods[1], pods[2])
 	written := len(c.writes())
 
 	c.way.Cut()
-	for kind, key := range map[string]string{v1alpha1.ResourceFDBEntries: "02:00:00:00:00:33", v1alpha1.ResourceNeighbors: "10.0.0.33"} {
-		must(t, c.api.Delete(within(t, 10*time.Second), client.Resource{Name: kind}, name("red", key), "", ""))
-	}
+	must(t, c.uproot(stranger, strangerIPs...))
 	endpoints := client.Resource{Name: v1alpha1.ResourceNetworkEndpoints, Namespace: lab.EndpointNamespace}
 	must(t, c.api.Delete(within(t, 10*time.Second), endpoints, pods[3].Name, "", ""))
 	must(t, c.api.Create(within(t, 10*time.Second), endpoints, &v1alpha1.NetworkEndpoint{
@@ -58,7 +55,7 @@ func TestWatchExpired(t *testing.T) {
 		if s, err := n.Status(within(t, 10*time.Second)); err != nil || !s.Ready || len(s.Ports) != 2 {
 			t.Errorf("%s while its watches are broken: ready %t, %d ports, %v", n.Name, s.Ready, len(s.Ports), err)
 		}
-		must(t, c.knows(n, "02:00:00:00:00:33", true))
+		must(t, c.knows(n, stranger, true))
 	}
 	c.way.Restore()
 
@@ -66,7 +63,7 @@ func TestWatchExpired(t *testing.T) {
 	c.wantImplied(time.Minute)
 	c.eventually(20*time.Second, "node1 to know e", func() error { return c.knows(c.n1, "02:00:00:00:00:0e", true) })
 	for _, n := range c.Nodes() {
-		for _, mac := range []string{pods[3].MAC, "02:00:00:00:00:33"} {
+		for _, mac := range []string{pods[3].MAC, stranger} {
 			c.eventually(20*time.Second, n.Name+" to forget "+mac, func() error { return c.knows(n, mac, false) })
 		}
 		if expired := strings.Count(n.Log(), "too old resource version"); expired == 0 {
@@ -84,21 +81,27 @@ func TestWatchExpired(t *testing.T) {
 	})
 }
 
-// knows reports an error unless a node forwards to a MAC, or does not.
+// knows reports an error unless a node forwards to a MAC and has addresses of both
+// families bound to it, or has nothing of it.
 func (c *cluster) knows(n *lab.Node, mac string, want bool) error {
 	got, err := c.tables(n)
 	if err != nil {
 		return err
 	}
-	there := false
+	var fdb, v4, v6 bool
 	for _, f := range got.FDB {
-		there = there || f.MAC == mac
+		fdb = fdb || f.MAC == mac
+	}
+	for _, n := range got.Neighbors {
+		a := netip.MustParseAddr(n.IP)
+		v4 = v4 || n.MAC == mac && a.Is4()
+		v6 = v6 || n.MAC == mac && a.Is6() && !a.IsLinkLocalUnicast()
 	}
 	switch {
-	case there && !want:
-		return errThere
-	case !there && want:
-		return errGone
+	case !want && (fdb || v4 || v6):
+		return fmt.Errorf("%w: MAC %t, v4 %t, v6 %t", errThere, fdb, v4, v6)
+	case want && !(fdb && v4 && v6):
+		return fmt.Errorf("%w: MAC %t, v4 %t, v6 %t", errGone, fdb, v4, v6)
 	}
 	return nil
 }

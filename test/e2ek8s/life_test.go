@@ -55,7 +55,9 @@ func TestLifeOfEndpoints(t *testing.T) {
 		})
 	}
 	c.reaches(pods[0], pods[2])
-	if out, err := pods[0].Run(within(t, 10*time.Second), "ping", "-c", "1", "-W", "1", b.IP4().String()); err == nil {
-		t.Errorf("a deleted pod answers:\n%s", out)
+	for _, a := range b.Addresses {
+		if out, err := pods[0].Run(within(t, 10*time.Second), "ping", "-c", "1", "-W", "1", a.String()); err == nil {
+			t.Errorf("a deleted pod answers at %s:\n%s", a, out)
+		}
 	}
 }

@@ -218,6 +218,17 @@ func (c *cluster) flood(from *lab.Pod, to string) flood {
 	return f
 }
 
+// floods are floods to each pod in both families.
+func (c *cluster) floods(from *lab.Pod, to ...*lab.Pod) (all []flood) {
+	c.t.Helper()
+	for _, p := range to {
+		for _, a := range p.Addresses {
+			all = append(all, c.flood(from, a.String()))
+		}
+	}
+	return all
+}
+
 // singles is how many pings of a flood may be lost: one every 10 ms, so forwarding
 // that stops for 40 ms loses more. A starved machine drops single frames in the
 // kernel's rings, where they are counted.

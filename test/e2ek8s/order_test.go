@@ -7,11 +7,9 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"picot.dev/picot/internal/lab"
 	"picot.dev/picot/k8s/api/v1alpha1"
-	"picot.dev/picot/k8s/client"
 )
 
 // rounds is how many random orders are tried, after the worst one.
@@ -38,7 +36,7 @@ func TestOrderOfArrival(t *testing.T) {
 	}
 	steps := []func() error{
 		func() error { c.addRed(); return nil }, locator("node1", 1), locator("node2", 2), locator("node3", 3),
-		func() error { c.plant(v1alpha1.SourceStatic, "node3", "02:00:00:00:00:33", "10.0.0.33"); return nil },
+		func() error { c.plant(v1alpha1.SourceStatic, "node3", stranger, strangerIPs...); return nil },
 		pods[0].WriteEndpoint, pods[1].WriteEndpoint, pods[2].WriteEndpoint, pods[3].WriteEndpoint,
 	}
 	backwards := make([]int, len(steps))
@@ -72,9 +70,9 @@ func TestOrderOfArrival(t *testing.T) {
 				if round > 0 {
 					return errors.Join(differ(got.FDB, first[i].FDB), differ(got.Neighbors, first[i].Neighbors))
 				}
-				// 2 local, 2 of the other node, 1 planted; addresses: 3 a pod with
-				// the link-local one, 2 planted.
-				if len(got.FDB) != 5 || len(got.Neighbors) != 14 {
+				// 2 local, 2 of the other node, 1 planted; addresses: v4, v6 and the
+				// link-local one of each.
+				if len(got.FDB) != 5 || len(got.Neighbors) != 15 {
 					return fmt.Errorf("%d FDB entries, %d neighbours", len(got.FDB), len(got.Neighbors))
 				}
 				first[i] = got
@@ -99,11 +97,7 @@ func (c *cluster) clear(pods []*lab.Pod) {
 	for _, m := range []string{"network-red", "node-node1", "node-node2", "node-node3"} {
 		must(c.t, c.RemoveManifest(m))
 	}
-	for kind, key := range map[string]string{v1alpha1.ResourceFDBEntries: "02:00:00:00:00:33", v1alpha1.ResourceNeighbors: "10.0.0.33"} {
-		if err := c.api.Delete(within(c.t, 10*time.Second), client.Resource{Name: kind}, name("red", key), "", ""); !apierrors.IsNotFound(err) {
-			must(c.t, err)
-		}
-	}
+	must(c.t, c.uproot(stranger, strangerIPs...))
 	for _, n := range []*lab.Node{c.n1, c.n2} {
 		c.eventually(20*time.Second, n.Name+" to have no table", func() error {
 			got, err := c.tables(n)

@@ -30,10 +30,7 @@ func TestServerAway(t *testing.T) {
 	for _, to := range pods[1:] {
 		c.reaches(a, to)
 	}
-	var floods []flood
-	for _, to := range []string{pods[1].IP4().String(), pods[2].IP4().String(), pods[2].IP6().String()} {
-		floods = append(floods, c.flood(a, to))
-	}
+	floods := c.floods(a, pods[1], pods[2])
 	before, written := c.stored(), len(c.writes())
 	c.server.Kill(t)
 	time.Sleep(outage) // the span is the test
@@ -126,7 +123,7 @@ func TestAgentsRestartWhileServerIsAway(t *testing.T) {
 			t.Errorf("%s swept, or did not start from its checkpoint:\n%s", n.Name, n.Log())
 		}
 	}
-	f := c.flood(pods[0], pods[2].IP4().String())
+	floods := c.floods(pods[0], pods[2])
 	c.server.Restart(t)
 	for _, n := range c.Nodes() {
 		must(t, n.WaitReady(within(t, time.Minute), 2))
@@ -136,5 +133,7 @@ func TestAgentsRestartWhileServerIsAway(t *testing.T) {
 	e := c.addPod(c.n1, "e")
 	c.wantReady(e)
 	c.reaches(e, pods[2])
-	f.end(t)
+	for _, f := range floods {
+		f.end(t)
+	}
 }

@@ -41,10 +41,7 @@ func TestEtcdFull(t *testing.T) {
 	for _, to := range pods[1:] {
 		c.reaches(pods[0], to)
 	}
-	var floods []flood
-	for _, to := range []string{pods[1].IP4().String(), pods[2].IP4().String(), pods[2].IP6().String()} {
-		floods = append(floods, c.flood(pods[0], to))
-	}
+	floods := c.floods(pods[0], pods[1], pods[2])
 	c.server.Fill(t, nearly)
 	made := 0
 	for resource := (client.Resource{Name: v1alpha1.ResourceNetworkEndpoints, Namespace: lab.EndpointNamespace}); ; made++ {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestTakeoverWritesNothing: newer agents take both nodes' places under a flood.
+// TestTakeoverWritesNothing: newer agents take both nodes' places under floods.
 // Nothing is lost, nothing is written anew, and what changes afterwards is carried
 // by the newer ones.
 func TestTakeoverWritesNothing(t *testing.T) {
@@ -16,7 +16,7 @@ func TestTakeoverWritesNothing(t *testing.T) {
 	}
 	c.wantImplied(20 * time.Second)
 	c.reaches(pods[0], pods[2])
-	f := c.flood(pods[0], pods[2].IP4().String())
+	floods := c.floods(pods[0], pods[2])
 	written := len(c.writes())
 	for _, n := range c.Nodes() {
 		must(t, n.TakeOver(within(t, time.Minute)))
@@ -26,7 +26,9 @@ func TestTakeoverWritesNothing(t *testing.T) {
 	e := c.addPod(c.n1, "e")
 	c.wantReady(e)
 	c.reaches(e, pods[3])
-	f.end(t)
+	for _, f := range floods {
+		f.end(t)
+	}
 	wantWrites(t, "two takeovers and one more endpoint", countWrites(c.writes()[written:], ""), map[string]int{
 		"patch networkendpoints": 1, "patch networkendpoints/status": 1, "create fdbentries": 1, "create neighbors": 2,
 	})
