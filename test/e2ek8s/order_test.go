@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-
 	"picot.dev/picot/internal/lab"
 	"picot.dev/picot/k8s/api/v1alpha1"
 )
