@@ -25,7 +25,9 @@ var (
 	self  = netip.MustParsePrefix("2001:db8:0:1::/64")
 )
 
-// wanted has a node with a configured next hop and one that FRR leads to.
+// wanted has a node with a configured next hop and one that FRR leads to. Routes,
+// rules, next hops and neighbours are IPv6 here and everywhere: SRv6 has no other
+// underlay, whichever family the workloads speak (RFC 8986).
 func wanted() routes.Desired {
 	return routes.Desired{Self: self, Nodes: []routes.NodeRoute{
 		{Locator: netip.MustParsePrefix("2001:db8:0:2::/64"), NextHop: netip.MustParseAddr("fd00::fe")},

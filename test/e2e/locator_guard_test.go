@@ -23,7 +23,8 @@ func (c *cluster) refused(who string, from lab.Commander, sid netip.Addr, args .
 
 // Nobody but picot gets into a locator: not the host, not a pod the host routes
 // for, neither the others' nor the node's own. The SIDs themselves answer an
-// echo request that comes over the underlay (RFC 9259).
+// echo request that comes over the underlay (RFC 9259). A locator is IPv6, so is
+// what the guard keeps out; what goes between the pods is of both families.
 func TestGuardKeepsOthersOutOfLocators(t *testing.T) {
 	c := newCluster(t, lab.Routed)
 	for i := range 2 {

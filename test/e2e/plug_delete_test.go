@@ -7,6 +7,7 @@ import (
 
 	"picot.dev/picot/internal/lab"
 	"picot.dev/picot/internal/status"
+	"picot.dev/picot/internal/testnet"
 )
 
 // remake makes a pod's device anew, under the same names, as a CNI would.
@@ -48,9 +49,12 @@ func TestPodDeviceDeletedUnderTraffic(t *testing.T) {
 			}
 			return nil
 		})
-		if _, there := s.pinNames(s.n1)[s.a1.Device]; there {
-			t.Errorf("round %d: the pin of the deleted device is there", round)
-		}
+		testnet.Eventually(t, patience, fmt.Sprintf("round %d: the pin of the deleted device is gone", round), func() error {
+			if p, there := s.pinNames(s.n1)[s.a1.Device]; there {
+				return fmt.Errorf("%+v", p)
+			}
+			return nil
+		})
 		s.reach(s.b1, s.a2) // the others notice nothing
 		s.cutOff(s.b1, s.a1)
 		s.remake(s.a1)
