@@ -317,26 +317,32 @@ func (a *Agent) startEngine() error {
 	return a.engine.Start()
 }
 
-func (a *Agent) close() error {
-	var err error
-	closeProgram := func(device string, p device.Program) {
-		if p == nil {
-			return
+// closePrograms lets go of all programs, which the pins keep in place.
+func (a *Agent) closePrograms() (err error) {
+	for name, p := range a.ports.attached {
+		if a.handedOver && p.program != nil { // pins and programs are the newer agent's by now
+			err = errors.Join(err, p.program.Close())
+		} else {
+			err = errors.Join(err, a.ports.letGo(name, p))
+		}
+	}
+	for _, u := range a.ups.all {
+		if u.program == nil {
+			continue
 		}
 		if !a.handedOver {
 			// The last look: without its pin the program would go with us.
-			if _, kept := p.Keep(); kept != nil && !errors.Is(kept, xdp.ErrLost) {
-				a.log.Error("not closed by our end", "device", device, "error", kept)
+			if _, kept := u.program.Keep(); kept != nil && !errors.Is(kept, xdp.ErrLost) {
+				a.log.Error("not held by our end", "device", u.name, "error", kept)
 			}
 		}
-		err = errors.Join(err, p.Close())
+		err = errors.Join(err, u.program.Close())
 	}
-	for name, p := range a.ports.attached {
-		closeProgram(name, p.program)
-	}
-	for _, u := range a.ups.all {
-		closeProgram(u.name, u.program)
-	}
+	return err
+}
+
+func (a *Agent) close() error {
+	err := a.closePrograms()
 	if a.engine != nil && !a.handedOver {
 		err = errors.Join(err, a.engine.Stop())
 	}

@@ -25,8 +25,10 @@ func (p *ports) ensure(e desired.Endpoint, l linkmon.Link) error {
 		p.attached[l.Name] = a
 	}
 	if !a.sockets {
-		if err := p.attach(a, e, l); err != nil {
-			return err
+		err := p.attach(a, e, l)
+		a.foreign = a.program == nil && errors.Is(err, xdp.ErrForeignProgram)
+		if err != nil {
+			return errors.Join(err, p.shut(a, l))
 		}
 	} else if a.check {
 		if err := p.keep(a); err != nil {
@@ -76,6 +78,11 @@ func (p *ports) attach(a *port, e desired.Endpoint, l linkmon.Link) error {
 	}
 	if a.program == nil {
 		if a.program, err = p.program(l, d.Queues); err != nil {
+			return err
+		}
+	}
+	if p.retry[l.Name] != nil { // something failed before: do not trust what is there
+		if err := p.intact(a); err != nil {
 			return err
 		}
 	}
@@ -157,14 +164,14 @@ func attachProgram(k device.Kernel, o xdp.AttachOptions) (device.Program, error)
 	return nil, err
 }
 
-// keep mends what somebody took away of a port: pins, program, slots. A port
-// without a program is open: it is set down at once, and made anew.
+// keep mends what somebody took away of a port: pins, program, slots. What cannot
+// be mended and leaves the program on the device leaves the port closed.
 func (p *ports) keep(a *port) error {
-	mended, err := a.program.Keep()
-	if errors.Is(err, xdp.ErrLost) {
-		a.lost = true
-		return errors.Join(err, p.kernel.Down(a.link.Index))
+	err := p.intact(a)
+	if a.lost {
+		return err
 	}
+	var mended []string
 	errs := []error{err, p.kernel.Silence(a.link.Index)}
 	for q, fd := range p.sockets.PortSockets(a.entry.ID.Index()) {
 		filled, err := a.program.KeepSocket(q, fd)
@@ -175,6 +182,42 @@ func (p *ports) keep(a *port) error {
 	}
 	p.repairs += mendedNow(p.log, a.link.Name, mended)
 	return errors.Join(errs...)
+}
+
+// intact mends the program and its pins. A port whose frames may not meet the
+// program is open: it is set down at once, and made anew.
+func (p *ports) intact(a *port) error {
+	mended, err := a.program.Keep()
+	p.repairs += mendedNow(p.log, a.link.Name, mended)
+	if errors.Is(err, xdp.ErrLost) || errors.Is(err, xdp.ErrUnsure) {
+		a.lost = true
+		return errors.Join(err, noDevice(p.kernel.Down(a.link.Index)))
+	}
+	return err
+}
+
+// shut sets a device down that could not be made a port, and that no program of
+// ours closes. If not even that can be done it is open, and closing it goes on
+// like that of a port that must go.
+func (p *ports) shut(a *port, l linkmon.Link) error {
+	if a.program != nil || a.foreign {
+		return nil
+	}
+	d, err := p.kernel.Query(l.Index)
+	if err == nil && !d.Up || errors.Is(err, xdp.ErrNoDevice) {
+		return nil
+	}
+	err = noDevice(p.kernel.Down(l.Index))
+	a.lost = err != nil
+	return err
+}
+
+// noDevice is err, unless that only says that there is no device: none is closed.
+func noDevice(err error) error {
+	if errors.Is(err, xdp.ErrNoDevice) {
+		return nil
+	}
+	return err
 }
 
 // raise brings attached devices up, once the workers have tables with their
@@ -229,6 +272,36 @@ func how(wanted, deviceThere bool, a *port, keep bool) leaving {
 	return forGood
 }
 
+// staysClosed says whether a port's pins hold its program on the device without
+// us, after a last look.
+func (p *ports) staysClosed(a *port) bool {
+	if a.program == nil {
+		return false
+	}
+	_, err := a.program.Keep()
+	return err == nil
+}
+
+// letGo closes a port's program at the agent's end: a device that its pins would
+// not keep closed is set down first.
+func (p *ports) letGo(name string, a *port) error {
+	if a.program == nil {
+		return nil
+	}
+	var err error
+	if !p.staysClosed(a) {
+		down := p.kernel.Down(a.link.Index)
+		if down == nil {
+			p.log.Error("its pins do not keep it closed: set down", "device", name)
+		} else if noDevice(down) != nil {
+			err = fmt.Errorf("NetworkEndpoint %s: interface %s stays open at our end: set it down: %w", a.key, name, down)
+		}
+	}
+	err = errors.Join(err, a.program.Close())
+	a.program = nil
+	return err
+}
+
 // detach takes a port away: out of the tables, its device down, its sockets
 // closed, which empties the slots, and the program last. A step that fails stops
 // only what would open the port without it; the next try begins anew.
@@ -238,9 +311,12 @@ func (p *ports) detach(a *port, l leaving) error {
 		p.tables.DeletePort(a.entry.ID)
 		p.tables.dirty = true
 	}
+	if (l == rebuilt || l == kept) && !p.staysClosed(a) {
+		l = forGood
+	}
 	var down, err error
-	if l == forGood {
-		down = p.kernel.Down(a.link.Index)
+	if l == forGood && !a.foreign {
+		down = noDevice(p.kernel.Down(a.link.Index))
 	}
 	if a.sockets {
 		if err = p.sockets.ClosePort(a.entry.ID.Index()); err == nil {
@@ -262,6 +338,8 @@ func (p *ports) detach(a *port, l leaving) error {
 			p.log.Error("program not removed", "device", a.link.Name, "error", err)
 		}
 	}
-	p.log.Info("port detached", "device", a.link.Name, "endpoint", a.key.String(), "kept", l == kept)
+	if a.entry.ID != 0 { // else it was none yet
+		p.log.Info("port detached", "device", a.link.Name, "endpoint", a.key.String(), "kept", l == kept)
+	}
 	return nil
 }

@@ -26,7 +26,8 @@ type port struct {
 	entry   table.Port // ID 0: not in the tables
 	sockets bool       // the data path has sockets for it
 	broken  bool       // its sockets must be made anew
-	lost    bool       // its program is off the device by force: all must be made anew
+	lost    bool       // frames may not meet its program: it is open, and all must be made anew
+	foreign bool       // somebody else's program is on its device, which is left alone
 	raise   bool       // its device is still to be brought up
 	check   bool       // the kernel is to be asked whether all is still there
 	closing time.Time  // since when it must go; zero: it may stay
@@ -183,7 +184,9 @@ func (p *ports) closeUnwanted(now time.Time, want map[string]desired.Endpoint) {
 			continue
 		}
 		delete(p.attached, name)
-		delete(p.retry, name)
+		if !a.lost { // else who makes it anew looks twice
+			delete(p.retry, name)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ type uplink struct {
 	locator string       // the program was attached for
 	program device.Program
 	broken  bool // its sockets must be made anew
+	lost    bool // and so must its program
 	check   bool // the kernel is to be asked whether all is still there
 	backoff backoff
 }
@@ -90,7 +91,7 @@ func (u *uplinks) sync(now time.Time, links map[string]linkmon.Link, self *desir
 		moved := x.program != nil && self != nil && self.Locator.String() != x.locator
 		unwanted := x.program != nil && self == nil && !keep
 		if gone || moved || unwanted || x.broken && x.program != nil {
-			if err := u.detach(x, gone || unwanted); err != nil {
+			if err := u.detach(x, gone || unwanted || x.lost); err != nil {
 				u.log.Error("uplink not detached", "device", x.name, "error", err)
 			}
 		}
@@ -135,9 +136,9 @@ func (u *uplinks) fail(now time.Time, x *uplink, err error) {
 // keep mends what somebody took away of an uplink.
 func (u *uplinks) keep(now time.Time, x *uplink) {
 	mended, err := x.program.Keep()
-	if errors.Is(err, xdp.ErrLost) {
+	if errors.Is(err, xdp.ErrLost) || errors.Is(err, xdp.ErrUnsure) {
 		u.log.Error("uplink is made anew", "device", x.name, "error", err)
-		x.broken = true
+		x.broken, x.lost = true, true
 		return
 	}
 	errs := []error{err}
@@ -215,7 +216,7 @@ func (u *uplinks) detach(x *uplink, off bool) error {
 	} else {
 		err = errors.Join(err, x.program.Close()) // the pin stays: closed, not open
 	}
-	x.program, x.link, x.broken, x.check = nil, linkmon.Link{}, false, false
+	x.program, x.link, x.broken, x.lost, x.check = nil, linkmon.Link{}, false, false, false
 	return err
 }
 

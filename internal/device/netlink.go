@@ -29,6 +29,10 @@ func (Netlink) Query(ifindex int) (Device, error) {
 
 func find(ifindex int) (netlink.Link, error) {
 	l, err := netlink.LinkByIndex(ifindex)
+	var none netlink.LinkNotFoundError
+	if errors.As(err, &none) {
+		return nil, fmt.Errorf("interface index %d: %w", ifindex, xdp.ErrNoDevice)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("looking it up: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,4 +124,40 @@ func TestProgramTakenOffByForceComesBack(t *testing.T) {
 	if n, _ := w.count(dead); n > 0 {
 		t.Errorf("%d frames passed", n)
 	}
+}
+
+// A pin that cannot be made again, since somebody's link is in its place, is named;
+// the port goes on. At the end its device is down, for nothing would hold it closed.
+func TestPinThatCannotBeMadeAgainIsClosedAtTheEnd(t *testing.T) {
+	s := newSite(t, quickly)
+	s.reachAll()
+	s.ip(s.n1.Netns(), "link add other0 type veth peer name other0p")
+	theirs := filepath.Join(s.BPFFS(), "theirs")
+	s.plantOlder("other0", "someones", ebpf.PerCPUArray, theirs)
+	place := filepath.Join(s.pinDir(s.n1), s.a1.Device, "link")
+	s.must(os.Rename(filepath.Join(theirs, "link"), place))
+	s.at(s.n1, "the pin is named", func(st status.Status) error {
+		if text := strings.Join(st.Waiting, "\n"); !strings.Contains(text, s.a1.Device) || !strings.Contains(text, "pin holds another live device") {
+			return fmt.Errorf("waiting: %s", text)
+		}
+		return nil
+	})
+	s.reachAll()
+	s.must(s.n1.Stop(s.ctx))
+	w := watchNetns(t, "node1's stack", s.n1.Netns(), dead)
+	for range 50 {
+		s.sendFromA1(s.everyKind(dead))
+	}
+	time.Sleep(300 * time.Millisecond) // let anything on its way arrive
+	if n, _ := w.count(dead); n > 0 {
+		t.Errorf("%d frames passed", n)
+	}
+	if out := s.ip(s.n1.Netns(), "link show other0"); !strings.Contains(out, "prog/xdp") {
+		t.Errorf("the foreign program is gone: %s", out)
+	}
+	// Once the place is free, all comes back.
+	s.must(os.Rename(place, filepath.Join(theirs, "link")))
+	s.must(s.n1.Start(s.ctx))
+	s.ready()
+	s.reachAll()
 }

@@ -21,6 +21,9 @@ var (
 	ErrMode = errors.New("pinned in another XDP mode")
 	// ErrLost: the link is attached to no device any more.
 	ErrLost = errors.New("the XDP program was taken off its device by force, or the device is gone")
+	// ErrUnsure: it cannot be shown that the device's frames meet our program,
+	// and not another one or none.
+	ErrUnsure = errors.New("it is not certain that frames meet our program")
 	// ErrNoDevice: the device is not in this network namespace.
 	ErrNoDevice = errors.New("no such device")
 	// ErrNotBPFFS: PinDir is not in a bpffs. See [EnsureBPFFS].

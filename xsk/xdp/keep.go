@@ -18,26 +18,28 @@ import (
 // its link a port opens when the process dies.
 //
 // [ErrLost] says that the link was taken off the device by force, or that the
-// device is gone: no frame meets the program any more. Set a workload device
-// down then, close this Program, and attach again.
+// device is gone: no frame meets the program any more; [ErrUnsure], that another
+// program is in the link and cannot be exchanged back, or that nobody can tell.
+// Set a workload device down then, close this Program, and attach again. Other
+// errors are of pins: the program is at work.
 func (p *Program) Keep() (mended []string, err error) {
 	if p.link == nil {
 		return nil, fmt.Errorf("keep %s: %w", p.name, errClosed)
 	}
 	info, err := p.link.Info()
 	if err != nil {
-		return nil, fmt.Errorf("keep %s: %w", p.name, err)
+		return nil, fmt.Errorf("keep %s: %w: %w", p.name, ErrUnsure, err)
 	}
 	if x := info.XDP(); x == nil || x.Ifindex == 0 {
 		return nil, fmt.Errorf("keep %s: link %d: %w", p.name, info.ID, ErrLost)
 	}
 	own, err := programID(p.objs.program)
 	if err != nil {
-		return nil, fmt.Errorf("keep %s: %w", p.name, err)
+		return nil, fmt.Errorf("keep %s: %w: %w", p.name, ErrUnsure, err)
 	}
 	if info.Program != own {
 		if err := p.link.Update(p.objs.program); err != nil {
-			return nil, fmt.Errorf("keep %s: exchange program %d for ours: %w", p.name, info.Program, err)
+			return nil, fmt.Errorf("keep %s: exchange program %d for ours: %w: %w", p.name, info.Program, ErrUnsure, err)
 		}
 		mended = append(mended, "program of the link")
 	}

@@ -30,6 +30,25 @@ func (k *Kernel) LoseSlot(name string, queue int) {
 	}
 }
 
+// ExchangeProgram puts somebody's program, which passes every frame, into the link
+// of ours.
+func (k *Kernel) ExchangeProgram(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for l := range k.links() {
+		if l.name == name {
+			l.exchanged = true
+		}
+	}
+}
+
+// LoseSilence has the host speak over a device again.
+func (k *Kernel) LoseSilence(ifindex int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.devices[ifindex].silent = false
+}
+
 // LoseLink takes a program off its device by force; the pin stays.
 func (k *Kernel) LoseLink(name string) {
 	k.mu.Lock()
@@ -84,13 +103,13 @@ func (k *Kernel) Die() {
 }
 
 // Open are the devices that carry frames to the host's stack: up, and without a
-// program. Only for names that begin with prefix.
+// program, or with one that somebody put in the place of ours. Only for names that begin with prefix.
 func (k *Kernel) Open(prefix string) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var open []string
 	for _, d := range k.devices {
-		if d.up && d.link == nil && len(d.name) >= len(prefix) && d.name[:len(prefix)] == prefix {
+		if d.up && (d.link == nil || d.link.exchanged) && len(d.name) >= len(prefix) && d.name[:len(prefix)] == prefix {
 			open = append(open, d.name)
 		}
 	}

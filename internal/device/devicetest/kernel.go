@@ -4,7 +4,7 @@
 //
 // An operation is named by its verb and its object, and so counted and failed:
 //
-//	query DEV, check DEV, pins, place       reads
+//	query DEV, check DEV, keep DEV, pins, place       reads
 //	silence, up, down, attach, exchange, pin, detach, remove-pin DEV
 //	open DEV/QUEUE, slot DEV/QUEUE, close DEV
 package devicetest
@@ -58,6 +58,8 @@ type link struct {
 	slots    map[int]int
 	pinned   bool
 	held     int // handles
+
+	exchanged bool // somebody's program is in it
 }
 
 // New makes an empty kernel.

@@ -32,7 +32,7 @@ func (k *Kernel) Attach(o xdp.AttachOptions) (device.Program, error) {
 	}
 	old := k.pins[o.Name]
 	switch {
-	case old != nil && old.foreign:
+	case old != nil && (old.foreign || old.exchanged && old.ifindex == o.IfIndex):
 		return nil, fmt.Errorf("attach %s: %w", o.Name, xdp.ErrForeignProgram)
 	case old != nil && old.ifindex != 0 && old.ifindex != o.IfIndex:
 		return nil, fmt.Errorf("attach %s: %w", o.Name, xdp.ErrPinBusy)
@@ -124,20 +124,29 @@ func (p *program) Keep() (mended []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.k.try("keep " + p.l.name); err != nil {
+		return nil, fmt.Errorf("%w: %w", xdp.ErrUnsure, err)
+	}
 	if p.l.ifindex == 0 {
 		return nil, fmt.Errorf("keep %s: %w", p.l.name, xdp.ErrLost)
 	}
+	if p.l.exchanged {
+		if err := p.k.mutate("exchange "+p.l.name, func() { p.l.exchanged = false }); err != nil {
+			return nil, fmt.Errorf("%w: %w", xdp.ErrUnsure, err)
+		}
+		mended = append(mended, "program of the link")
+	}
 	if p.l.pinned {
-		return nil, nil
+		return mended, nil
 	}
 	err = p.k.mutate("pin "+p.l.name, func() {
 		p.l.pinned = true
 		p.k.pins[p.l.name] = p.l
 	})
 	if err != nil {
-		return nil, err
+		return mended, err
 	}
-	return []string{"pin link"}, nil
+	return append(mended, "pin link"), nil
 }
 
 // Counters implements device.Program.
