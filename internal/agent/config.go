@@ -43,7 +43,7 @@ type Config struct {
 	// Refresh is the mean time between looks at the kernel for drift that nobody
 	// reported. Zero: 30 s.
 	Refresh time.Duration
-	// SweepGrace is how long after its sources are in sync the agent leaves alone
+	// SweepGrace is how long after its sources are in sync, or were listed again, the agent leaves alone
 	// what is ours on a living device that no endpoint names: the list may be
 	// stale. Zero: no time.
 	SweepGrace time.Duration

@@ -122,6 +122,7 @@ func (k *kube) run(ctx context.Context, tell func(update)) {
 	group.Go(func() { k.source.Run(ctx) })
 	group.Go(func() { k.events.Run(ctx) })
 	opened := false
+	relists := uint64(0)
 	here := map[desired.EndpointKey]string{} // networks of the endpoints here, until then
 	for {
 		select {
@@ -136,6 +137,9 @@ func (k *kube) run(ctx context.Context, tell func(update)) {
 			opened = opening
 		}
 		u := update{delta: delta, open: opened, unheard: k.source.Unheard()}
+		if n := k.source.Relists(); n != relists {
+			relists, u.relisted = n, true
+		}
 		for _, list := range k.source.Problems() {
 			for _, p := range list {
 				u.problems = append(u.problems, p.Error())

@@ -139,6 +139,9 @@ func (a *Agent) onDesired(u update) {
 			go a.config.InSync()
 		}
 	}
+	if u.relisted {
+		a.ports.keepUntil = time.Now().Add(a.config.SweepGrace)
+	}
 	a.checkpoint.note(u.delta, &a.tables.state)
 	a.repair.onDesired(time.Now(), u.delta)
 	a.tables.apply(u.delta)

@@ -15,6 +15,7 @@ import (
 type update struct {
 	delta    desired.Delta
 	open     bool // by now it has said everything at least once
+	relisted bool // something was listed again: what is not in the list may only not be in that list
 	problems []string
 	unheard  []string                           // what the source itself cannot hear
 	places   map[desired.Ref]manifests.Position // where objects were read; nil: not from files

@@ -32,6 +32,7 @@ type sink[T runtime.Object] struct {
 	set     func(o T, gone bool)
 	replace func(list []T, resourceVersion string)
 	synced  func()
+	listed  func()                  // before a whole list is taken
 	decode  client.Decode           // of a watch's objects to T; nil: they are T
 	convert func(obj any) (T, bool) // of a list's, if it is another type than T
 }
@@ -70,6 +71,7 @@ func (s *sink[T]) Replace(list []any, resourceVersion string) error {
 		}
 		out = append(out, o)
 	}
+	s.listed()
 	s.replace(out, resourceVersion)
 	if s.synced != nil {
 		s.synced()
@@ -116,6 +118,13 @@ func follow[T runtime.Object](ctx context.Context, s *Source, resource string, s
 			s.heard(ctx, v, err)
 			return w, err
 		},
+	}
+	first := true
+	to.listed = func() {
+		if !first {
+			s.relisted()
+		}
+		first = false
 	}
 	logger := logr.FromSlogHandler(s.opts.Log.Handler())
 	ref := cache.NewReflectorWithOptions(lw, example, to, cache.ReflectorOptions{

@@ -67,10 +67,11 @@ type Source struct {
 	changed chan struct{} // holds one when Take has something
 	hosted  chan struct{} // holds one when the set of hosted networks may have changed
 
-	mu     sync.Mutex
-	p      *projection
-	synced map[string]bool // by kind, and kind+"/own" for the view by node
-	gates  Gates
+	mu      sync.Mutex
+	p       *projection
+	synced  map[string]bool // by kind, and kind+"/own" for the view by node
+	gates   Gates
+	relists uint64 // whole lists taken after the first of a resource
 	// unheard is why what is followed could not be listed or watched at the last
 	// try.
 	unheard map[view]string
@@ -135,6 +136,21 @@ func (s *Source) Take() (desired.Delta, Gates) {
 		g.Hosted[n] = true
 	}
 	return s.p.take(), g
+}
+
+// Relists is how often a resource was listed again: changes from then on may be
+// what an API server restored from a backup, or one that is behind, does not know.
+// Asked after Take, it counts the lists that Take returned changes of.
+func (s *Source) Relists() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.relists
+}
+
+func (s *Source) relisted() {
+	s.mu.Lock()
+	s.relists++
+	s.mu.Unlock()
 }
 
 // Problems returns what is wrong with the objects followed, by object.
