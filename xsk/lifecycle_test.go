@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"picot.dev/picot/xsk"
@@ -265,5 +266,23 @@ func TestOpenInWrongNetns(t *testing.T) {
 	}()
 	if err := <-result; !errors.Is(err, unix.ENODEV) {
 		t.Fatalf("opened: %v", err)
+	}
+}
+
+// A socket whose device is gone cannot be adopted, and says so by EBUSY: another
+// process may try again once its owner has closed it.
+func TestAdoptWithoutDevice(t *testing.T) {
+	inNetns(t)
+	m := xsktest.Memory(t, 1, 64)
+	a, _ := veth(t, "g", 1, 1500)
+	o := xsk.Options{IfIndex: a.Attrs().Index, Fill: 64, Completion: 64, RX: 32, TX: 32}
+	s := open(t, m, m.Whole(), a, o)
+	if err := netlink.LinkDel(a); err != nil {
+		t.Fatal(err)
+	}
+	fd := dup(t, s.FD())
+	defer unix.Close(fd)
+	if _, err := xsk.FromFD(fd, m, m.Whole(), o); !errors.Is(err, unix.EBUSY) || !errors.Is(err, xsk.ErrNotSocket) {
+		t.Errorf("adopted: %v", err)
 	}
 }

@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"picot.dev/picot/fastpath"
+	"picot.dev/picot/internal/device/devicetest"
 	"picot.dev/picot/internal/packet"
+	"picot.dev/picot/internal/routes/routestest"
 )
 
 // pair are the two ends of a conversation.
@@ -182,6 +184,9 @@ func TestStrangersAtTheTakeoverSocket(t *testing.T) {
 				t.Fatalf("nobody lives: %v, %v, %v", older, pins, err)
 			}
 			defer pins.Close()
+			if name != "garbage" {
+				return // one wait for a living one is enough
+			}
 			if _, err := clearWay(c, ""); !errors.Is(err, ErrRuns) {
 				t.Errorf("somebody lives: %v", err)
 			}
@@ -229,4 +234,65 @@ func TestCheckpointThatCannotBeWritten(t *testing.T) {
 	if next := c.sync(now, s); next.Sub(now) != checkpointRetry {
 		t.Errorf("the next try comes after %v", next.Sub(now))
 	}
+}
+
+// A newer agent that found a socket whose device had just gone asks the older one
+// again, which then is the one it takes over from; if there is none any more it
+// says so.
+func TestTakeoverBeginsAnew(t *testing.T) {
+	c := placeConfig(t)
+	c.Manifests, c.MaxPorts = t.TempDir(), 16
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	assemble := func() *Agent {
+		a, err := assembleOn(platform{devices: devicetest.New(), routes: routestest.New(), close: func() {}}, *c, nil, packet.HashKey{1, 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	a, b := assemble(), assemble()
+	engine, err := fastpath.New(a.engineConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.setEngine(engine)
+	if a.pins, err = lockPins(c, 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.loop(ctx) }()
+	stop, err := a.serveTakeover(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	first, _, err := findPlace(c, b.engineConfig())
+	if err != nil || first == nil {
+		t.Fatalf("no older agent: %v", err)
+	}
+	b.older, b.pins = first, first.pins
+	again, err := b.askAgain(unix.EBUSY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again == first || !first.closed || again.offer.Instance != a.instance || b.older != again || b.pins != again.pins || again.mem == nil {
+		t.Errorf("first %+v, then %+v", first, again)
+	}
+
+	cancel()
+	stop()
+	if err := errors.Join(<-ended, engine.Stop(), a.pins.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.askAgain(unix.EBUSY); !errors.Is(err, errOlderEnded) || !again.closed {
+		t.Errorf("the older one ended: %v", err)
+	}
+	pins, err := lockPins(c, 0) // nothing of it is held any more
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = pins.Close()
 }

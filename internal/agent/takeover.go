@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"picot.dev/picot/fastpath"
 	"picot.dev/picot/internal/desired"
@@ -27,6 +28,7 @@ type takeover struct {
 	// while the older agent forwards and the sources come in.
 	touched chan struct{}
 	pins    *os.File
+	closed  bool
 }
 
 // memory is the older agent's, all there, and the caller's from now on.
@@ -37,8 +39,12 @@ func (t *takeover) memory() *xsk.Memory {
 	return mem
 }
 
-// close gives back everything an offer brought.
+// close gives back everything an offer brought, once.
 func (t *takeover) close() error {
+	if t.closed {
+		return nil
+	}
+	t.closed = true
 	err := errors.Join(t.conn.Close(), t.pins.Close())
 	if t.mem != nil {
 		err = errors.Join(err, t.memory().Close())
@@ -101,6 +107,11 @@ func (a *Agent) takeOver(ctx context.Context) error {
 	a.nodes.sync(time.Now())
 	<-t.touched // not while the older one's loop stands still
 	r, err := a.takeSockets(t)
+	for tries := 1; errors.Is(err, unix.EBUSY) && tries < prepareTries; tries++ {
+		if t, err = a.askAgain(err); err == nil {
+			r, err = a.takeSockets(t)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -114,6 +125,30 @@ func (a *Agent) takeOver(ctx context.Context) error {
 		a.log.Warn("the older agent lingers", "error", err)
 	}
 	return t.conn.Close()
+}
+
+// prepareTries bounds how often a newer agent prepares. A socket whose device goes
+// between the offer and the mapping of its rings has none any more (EBUSY,
+// net/xdp/xsk.c), and the older agent, unharmed, has to let go of it first.
+const prepareTries = 5
+
+// askAgain begins anew with the older agent.
+func (a *Agent) askAgain(cause error) (*takeover, error) {
+	a.log.Warn("takeover begins anew: a device went meanwhile", "error", cause)
+	err := a.older.close()
+	a.pins = nil
+	if err != nil {
+		return nil, errors.Join(cause, err)
+	}
+	time.Sleep(lookForOlder)
+	t, err := requestTakeover(&a.config, a.engineConfig(), buildID())
+	if err != nil || t == nil {
+		return nil, errors.Join(errOlderEnded, err)
+	}
+	a.older, a.pins = t, t.pins
+	a.inherit(t.offer.Ports, t.offer.Uplinks)
+	<-t.touched
+	return t, nil
 }
 
 // takeSockets goes on with the older agent's sockets. When it returns nil the
