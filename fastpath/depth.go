@@ -11,7 +11,8 @@ import "time"
 const (
 	// ahead is how long what a busy port's ring holds is to last.
 	ahead = 20 * time.Millisecond
-	// busyDepth is what a ring holds at least once its port carried much.
+	// busyDepth is what a ring holds at least once its port carried much,
+	// hotFrames.
 	busyDepth = 336
 	// paceEvery is the shortest time a rate is taken over.
 	paceEvery = 5 * time.Millisecond
@@ -31,11 +32,12 @@ func (w *worker) pace(k *sock) {
 	}
 	came := int64(k.received-k.counted) * int64(ahead) / passed
 	k.paced, k.counted = now, k.received
-	if k.received < hotFrames {
-		return
-	}
 	want := busyDepth
-	if came <= hasty {
+	switch {
+	case came > hasty:
+	case k.received < hotFrames:
+		want = max(k.shard.share, int(came)) // not more for little
+	default:
 		want = max(want, int(came))
 	}
 	if want < k.depth {

@@ -84,6 +84,7 @@ func TestRingIsAsDeepAsTheRateAsks(t *testing.T) {
 		{"idle", 0, 10 * time.Second, share, share},
 		{"little so far", 1000, time.Second, share, share},
 		{"little for long", 1000, 10 * time.Second, busyDepth, busyDepth},
+		{"fast, and new", 50_000, 15 * time.Millisecond, share + 640*3/4, share + 640*3/4},
 		{"20 ms of it", 25_000, time.Second, 500, 500},
 		{"more than one may have", 50_000, time.Second, share + 640*3/4, share + 640*3/4},
 		{"too fast for any depth", 2_000_000, time.Second, busyDepth, busyDepth},
