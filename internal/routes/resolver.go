@@ -44,6 +44,7 @@ type Resolver struct {
 	kernel  Kernel
 	owner   Owner
 	managed *delta.Tracker[NeighborKey, struct{}]
+	usable  map[NeighborKey]bool // what was usable when last looked at
 
 	inUse atomic.Pointer[map[NeighborKey]struct{}] // read by any goroutine
 }
@@ -95,11 +96,12 @@ func (h Hop) key() NeighborKey { return NeighborKey{h.Link, h.Gateway} }
 // keepAlive sets the managed flag where it is needed and missing, and clears ours
 // where it is not needed.
 func (r *Resolver) keepAlive(now time.Time, hops map[netip.Addr][]Hop, known map[NeighborKey]Neighbor) {
-	used, need := map[NeighborKey]struct{}{}, map[NeighborKey]struct{}{}
+	used, need, usable := map[NeighborKey]struct{}{}, map[NeighborKey]struct{}{}, map[NeighborKey]bool{}
 	for _, found := range hops {
 		for _, h := range found {
 			n := known[h.key()]
 			used[h.key()] = struct{}{}
+			usable[h.key()] = n.Usable
 			// A fixed entry needs no upkeep, and managing a permanent one would
 			// end its permanence; one managed by somebody else is theirs.
 			if !n.Fixed && (!n.Managed || r.owner.ownsNeighbor(n)) {
@@ -110,13 +112,19 @@ func (r *Resolver) keepAlive(now time.Time, hops map[netip.Addr][]Hop, known map
 	r.inUse.Store(&used)
 	r.managed.ReplaceActual(r.ours(known))
 	r.managed.ReplaceDesired(maps.All(need))
+	r.usable = usable
 	r.managed.Apply(now, neighborWriter{r.kernel, r.owner})
 }
 
+// ours are the neighbours that have our flag, but for one that has just ceased to
+// answer: its flag is set again. With that the kernel asks at once, everybody, where
+// it would by itself after five seconds (neigh_managed_work, interval_probe_time_ms);
+// a next hop with a new MAC that says nothing is found again so.
 func (r *Resolver) ours(known map[NeighborKey]Neighbor) iter.Seq2[NeighborKey, struct{}] {
 	return func(yield func(NeighborKey, struct{}) bool) {
 		for k, n := range known {
-			if r.owner.ownsNeighbor(n) && !yield(k, struct{}{}) {
+			lost := r.usable[k] && !n.Usable
+			if r.owner.ownsNeighbor(n) && !lost && !yield(k, struct{}{}) {
 				return
 			}
 		}

@@ -77,6 +77,20 @@ func TestResolverNeighborsComeOneByOne(t *testing.T) {
 	if m := k.Mutations(); len(m) != 0 {
 		t.Errorf("restart: %q", m)
 	}
+	// One that no longer answers is asked for at once, and once.
+	mute := a
+	mute.Usable = false
+	k.SetNeighbor(mute)
+	resolve(t, r, now, sid2)
+	if m := k.Mutations(); !slices.Equal(m, []string{"manage {3 fd00:a::fe}"}) {
+		t.Errorf("a next hop that no longer answers: %q", m)
+	}
+	resolve(t, r, now, sid2)
+	if m := k.Mutations(); len(m) != 0 {
+		t.Errorf("asked for again: %q", m)
+	}
+	k.SetNeighbor(a)
+	resolve(t, r, now, sid2)
 	// A target that goes takes our flags with it.
 	resolve(t, r, now)
 	if m := k.Mutations(); !slices.Equal(m, []string{"unmanage {3 fd00:a::fe}", "unmanage {4 fd00:b::fe}"}) {
