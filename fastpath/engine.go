@@ -54,6 +54,7 @@ type Engine struct {
 	slots   []*slot
 	started bool
 	awake   atomic.Int64  // until then, by clock, workers are to stay awake
+	frozen  func()        // ends the freeze
 	hold    chan struct{} // until it is closed the workers wait; nil: they do not
 	ended   chan struct{}
 	touched chan struct{} // closed once nobody touches the memory's pages any more

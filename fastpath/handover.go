@@ -75,13 +75,42 @@ func (e *Engine) Offer() (h *Handover, fds []int) {
 // Freeze stops every worker at a safe point, where no frame is in a worker's
 // hands or between workers: all are free, in a fill ring or in a tx ring. It
 // writes that into state, of StateLen bytes. Then either resume is called and
-// everything goes on, or the process ends. Nothing else may be called in
-// between, and no socket added or removed since Offer.
+// everything goes on, or Leave. Nothing else may be called in between, and no
+// socket added or removed since Offer.
 func (e *Engine) Freeze(state []byte) (resume func()) {
-	resume = e.pause()
+	e.frozen = e.pause()
 	e.drainRings()
 	e.writeState(state)
-	return resume
+	return e.frozen
+}
+
+// Leave ends a frozen engine whose frames another process has, and touches none
+// of them. The workers' threads end first and the memory is given back here: what
+// is left to the process's last thread, which may be one of theirs, the kernel does
+// on that thread's CPU, where the new process's worker is at work.
+func (e *Engine) Leave() error {
+	e.dismiss()
+	return e.letGo()
+}
+
+// dismiss ends frozen workers.
+func (e *Engine) dismiss() {
+	for _, w := range e.workers {
+		w.stop = true // read after the freeze's end
+	}
+	e.frozen()
+	<-e.ended
+}
+
+// letGo closes what another process has, too: it notices nothing.
+func (e *Engine) letGo() error {
+	var err error
+	for _, s := range e.slots {
+		if s != nil {
+			err = errors.Join(err, s.sock.xs.Close()) // unmaps and closes, no more
+		}
+	}
+	return errors.Join(err, e.close())
 }
 
 // drainRings does the workers' part of the hand-offs under way, with all of
@@ -222,11 +251,5 @@ func (e *Engine) Abandon() error {
 		close(e.hold)
 		<-e.ended
 	}
-	var err error
-	for _, s := range e.slots {
-		if s != nil {
-			err = errors.Join(err, s.sock.xs.Close()) // unmaps and closes, no more
-		}
-	}
-	return errors.Join(err, e.close())
+	return e.letGo()
 }

@@ -109,6 +109,7 @@ func TestHandoverCarriesEveryFrameOn(t *testing.T) {
 		send(30) // nobody looks
 		r.must(e.Adopt(h, state))
 		e.GoOn()
+		r.dismiss()
 		send(20)
 
 		var got, out []uint16

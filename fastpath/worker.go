@@ -128,6 +128,9 @@ func (w *worker) run(ready chan<- error) {
 		w.load()
 		did := w.round()
 		w.beat.Add(1)
+		if w.stop {
+			return // and no look at a ring more: it may be another process's
+		}
 		now := w.walk.Now
 		switch {
 		case did > 0:

@@ -354,7 +354,10 @@ func (a *Agent) close() error {
 		err = errors.Join(err, a.pins.Close())
 	}
 	if a.successor != nil {
-		_ = a.successor.Close() // now everything is let go of
+		_ = a.successor.Close() // now everything is let go of that it waits for
+	}
+	if a.handedOver {
+		err = errors.Join(err, a.engine.Leave())
 	}
 	return err
 }
