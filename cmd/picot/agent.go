@@ -41,7 +41,7 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 				c.SweepGrace = 0 // a directory is never stale
 			}
 			c.InSync = collectEarly
-			if err := makeRoom(c.Workers, c.CPUs); err != nil {
+			if c.Room, err = agent.MakeRoom(c.Workers, c.CPUs); err != nil {
 				return err
 			}
 			a, err := agent.New(c)

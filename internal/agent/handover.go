@@ -281,6 +281,8 @@ func (a *Agent) freeze(conn *net.UnixConn, page *statePage, sockets int) error {
 	if err := conn.SetDeadline(time.Now().Add(freezeFor)); err != nil {
 		return err
 	}
+	leave := a.config.Room.enter(a.log)
+	defer leave()
 	since := monotonic()
 	resume := a.engine.Freeze(page.data)
 	err := sendMessage(conn, frozen{Since: since})

@@ -173,7 +173,9 @@ func (a *Agent) takeSockets(t *takeover) (*ready, error) {
 	a.tables.last, a.tables.dirty, a.published = s, false, s.Version
 	a.engine.Publish(s)
 	runtime.GC() // not while nobody forwards
+	leave := a.config.Room.enter(a.log)
 	f, err := a.goOn(t, r, page)
+	leave()
 	if err != nil {
 		err = errors.Join(err, a.engine.Abandon())
 		a.engine = nil

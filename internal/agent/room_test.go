@@ -1,7 +1,8 @@
-package main
+package agent
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,7 +41,9 @@ func TestThreadsKeepOffTheWorkersCPUs(t *testing.T) {
 		t.Fatalf("%d CPU to run on: this test needs two", own.Count())
 	}
 	before := runtime.GOMAXPROCS(0)
-	if err := makeRoom(1, []int{cpu}); err != nil {
+	all := own
+	room, err := MakeRoom(1, []int{cpu})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if got := runtime.GOMAXPROCS(0); got != before+1 {
@@ -58,19 +61,26 @@ func TestThreadsKeepOffTheWorkersCPUs(t *testing.T) {
 		})
 		<-locked
 	}
-	all := threads(t)
-	if len(all) < had+4 {
-		t.Errorf("%d threads, then %d: none started", had, len(all))
+	if now := len(threads(t)); now < had+4 {
+		t.Errorf("%d threads, then %d: none started", had, now)
 	}
-	for _, tid := range all {
-		var set unix.CPUSet
-		if err := unix.SchedGetaffinity(tid, &set); err != nil {
-			t.Fatal(err)
-		}
-		if set != own {
-			t.Errorf("thread %d: not the CPUs without %d", tid, cpu)
+	runOn := func(want unix.CPUSet, which string) {
+		t.Helper()
+		for _, tid := range threads(t) {
+			var set unix.CPUSet
+			if err := unix.SchedGetaffinity(tid, &set); err != nil {
+				t.Fatal(err)
+			}
+			if set != want {
+				t.Errorf("thread %d may not run on %s", tid, which)
+			}
 		}
 	}
+	runOn(own, "exactly the CPUs without the worker's")
+	leave := room.enter(slog.New(slog.DiscardHandler))
+	runOn(all, "all CPUs while the workers stand still")
+	leave()
+	runOn(own, "exactly the CPUs without the worker's again")
 	close(let)
 	done.Wait()
 }
@@ -88,7 +98,7 @@ func TestThreadsStayWithoutOtherCPUs(t *testing.T) {
 		}
 	}
 	for _, cpus := range [][]int{nil, every} {
-		if err := makeRoom(len(cpus), cpus); err != nil {
+		if _, err := MakeRoom(len(cpus), cpus); err != nil {
 			t.Fatal(err)
 		}
 		if now, _ := ownCPUs(t); now != own {
