@@ -9,9 +9,9 @@ import (
 	"picot.dev/picot/xsk/xsktest"
 )
 
-// Populate leaves what is in the frames as it is, while another process, here
-// another mapping, goes on writing to them.
-func TestPopulateWhileFramesAreWritten(t *testing.T) {
+// Populate and Touch leave what is in the frames as it is, while another process,
+// here another mapping, goes on writing to them.
+func TestTouchWhileFramesAreWritten(t *testing.T) {
 	const chunks, rounds = 64, 2000
 	m := xsktest.Memory(t, 2, chunks)
 	other, err := xsk.MemoryFromFD(dup(t, m.FD()), xsk.MemoryOptions{Shards: 2, ChunksPerShard: chunks})
@@ -37,6 +37,7 @@ func TestPopulateWhileFramesAreWritten(t *testing.T) {
 		if err := other.Populate(); err != nil {
 			t.Fatal(err)
 		}
+		other.Touch()
 	}
 	writing.Wait()
 	for c := range 2 * chunks {
