@@ -111,20 +111,30 @@ func New(c Config) (*Engine, error) {
 
 // populate takes the memory's pages in the background. An uplink's socket takes
 // them all anyway; the kernel clears them meanwhile, on another CPU than the one
-// that prepares everything else. Then it touches them, when nobody else has use for
-// the CPU: a start has.
+// that prepares everything else. Then it touches them: at first when nobody else has
+// use for the CPU, for a start has.
 func (e *Engine) populate() {
 	e.touched = make(chan struct{})
 	go func() {
 		defer close(e.touched)
 		_ = e.mem.Populate()   // without it they are taken later
 		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
-		const lowest = 19
-		if unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), lowest) == nil {
-			e.mem.Touch()
+		const lowest, usual = 19, 0
+		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), lowest)
+		waits := true
+		for i := range e.mem.Shards() {
+			if waits && time.Since(e.start) > startsFor {
+				_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), usual)
+				waits = false
+			}
+			e.mem.Touch(e.mem.Shard(i))
 		}
 	}()
 }
+
+// startsFor is how long a start is let go before: 100 ports have their sockets
+// then.
+const startsFor = time.Second
 
 func (c Config) withDefaults() (Config, error) {
 	if c.ChunksPerShard == 0 {

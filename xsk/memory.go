@@ -197,11 +197,11 @@ func (m *Memory) Populate() error {
 	return nil
 }
 
-// Touch writes to every page and changes nothing, whoever uses the frames
-// meanwhile. A page that Populate has mapped is there for the processor, too, except
+// Touch writes to every page of a region of m and changes nothing, whoever uses the
+// frames meanwhile. A page that Populate has mapped is there for the processor, too, except
 // on a virtual machine whose host keeps page tables of its own for each process:
 // there the first access costs some 20 us.
-func (m *Memory) Touch() { touch(m.mapping) }
+func (m *Memory) Touch(r Region) { touch(m.data[r.base:][:r.size]) }
 
 // Close unmaps the memory. Close every socket first, and keep no slice of
 // Frame or Chunk: they would fault. Sockets another process holds keep the

@@ -37,7 +37,7 @@ func TestTouchWhileFramesAreWritten(t *testing.T) {
 		if err := other.Populate(); err != nil {
 			t.Fatal(err)
 		}
-		other.Touch()
+		other.Touch(other.Whole())
 	}
 	writing.Wait()
 	for c := range 2 * chunks {

@@ -160,7 +160,7 @@ func (t *takeover) greet(c *Config, engine fastpath.Config, build string) error 
 	go func(mem *xsk.Memory) {
 		defer close(t.touched)
 		_ = mem.Populate() // else a page's first frame waits for it
-		mem.Touch()
+		mem.Touch(mem.Whole())
 	}(t.mem)
 	return t.conn.SetDeadline(time.Time{})
 }
