@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,7 +36,7 @@ const (
 // pins' lock for a cold start. If the two do not fit, the older one has left.
 func findPlace(c *Config, engine fastpath.Config) (older *takeover, pins *os.File, err error) {
 	if c.Takeover != TakeoverNever {
-		build := buildID()
+		build := sync.OnceValue(buildID) // of 60 ms: only where somebody answers
 		for range greetings {
 			if older, err = requestTakeover(c, engine, build); !broken(err) {
 				break
@@ -83,7 +84,7 @@ func clearWay(c *Config, instance string) (*os.File, error) {
 // requestTakeover asks the agent at the run directory's socket for its place.
 // It returns nil if none lives there; an error if one does and the two do not
 // fit, or if it does not answer in time.
-func requestTakeover(c *Config, engine fastpath.Config, build string) (*takeover, error) {
+func requestTakeover(c *Config, engine fastpath.Config, build func() string) (*takeover, error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.takeoverPath(), Net: "unix"})
 	if err != nil {
 		return nil, nil // nobody there
@@ -122,12 +123,12 @@ func buildID() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func (t *takeover) greet(c *Config, engine fastpath.Config, build string) error {
+func (t *takeover) greet(c *Config, engine fastpath.Config, build func() string) error {
 	if err := t.conn.SetDeadline(time.Now().Add(greetFor)); err != nil {
 		return err
 	}
 	err := sendMessage(t.conn, hello{
-		Format: takeoverFormat, Node: c.NodeName, Geometry: engine.Geometry(), Build: build, Always: c.Takeover == TakeoverAlways,
+		Format: takeoverFormat, Node: c.NodeName, Geometry: engine.Geometry(), Build: build(), Always: c.Takeover == TakeoverAlways,
 	})
 	if err == nil {
 		err = receiveMessage(t.conn, &t.offer)

@@ -141,7 +141,7 @@ func (a *Agent) askAgain(cause error) (*takeover, error) {
 		return nil, errors.Join(cause, err)
 	}
 	time.Sleep(lookForOlder)
-	t, err := requestTakeover(&a.config, a.engineConfig(), buildID())
+	t, err := requestTakeover(&a.config, a.engineConfig(), buildID)
 	if err != nil || t == nil {
 		return nil, errors.Join(errOlderEnded, err)
 	}
