@@ -59,6 +59,7 @@ type Engine struct {
 	hold    chan struct{} // until it is closed the workers wait; nil: they do not
 	ended   chan struct{}
 	touched chan struct{} // closed once nobody touches the memory's pages any more
+	closing atomic.Bool   // ends the touching
 
 	snapshot atomic.Pointer[table.Snapshot]
 	events   chan SocketEvent
@@ -122,13 +123,13 @@ func (e *Engine) populate() {
 		const lowest, usual = 19, 0
 		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), lowest)
 		waits := true
-		for i := range e.mem.Shards() {
+		e.mem.Touch(e.mem.Whole(), func() bool {
 			if waits && time.Since(e.start) > startsFor {
 				_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), usual)
 				waits = false
 			}
-			e.mem.Touch(e.mem.Shard(i))
-		}
+			return e.closing.Load()
+		})
 	}()
 }
 
@@ -346,6 +347,7 @@ func (e *Engine) Stop() error {
 
 func (e *Engine) close() error {
 	if e.touched != nil {
+		e.closing.Store(true)
 		<-e.touched
 	}
 	var err error

@@ -37,7 +37,7 @@ func TestTouchWhileFramesAreWritten(t *testing.T) {
 		if err := other.Populate(); err != nil {
 			t.Fatal(err)
 		}
-		other.Touch(other.Whole())
+		other.Touch(other.Whole(), nil)
 	}
 	writing.Wait()
 	for c := range 2 * chunks {

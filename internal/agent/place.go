@@ -161,7 +161,7 @@ func (t *takeover) greet(c *Config, engine fastpath.Config, build func() string)
 	go func(mem *xsk.Memory) {
 		defer close(t.touched)
 		_ = mem.Populate() // else a page's first frame waits for it
-		mem.Touch(mem.Whole())
+		mem.Touch(mem.Whole(), nil)
 	}(t.mem)
 	return t.conn.SetDeadline(time.Time{})
 }
