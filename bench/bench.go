@@ -90,7 +90,7 @@ func Run(ctx context.Context, c Config) (report *Report, err error) {
 	defer func() { err = errors.Join(err, prioritize(niceNormal)) }()
 	s := &session{
 		Config: c, report: &Report{Machine: machine(), Pairs: c.Pairs, Run: c.Duration.String()}, memory: 1_000_000, idlePorts: 500, livePorts: 100,
-		upgrades: 10, upgradeRate: 200_000,
+		upgrades: 10, upgradeRate: 220_000,
 	}
 	if s.pins, err = os.MkdirTemp("", "picot-bench-"); err != nil {
 		return nil, fmt.Errorf("directory for pins: %w", err)
