@@ -45,7 +45,7 @@ func List() []Benchmark {
 		{"change", "one change in a network of 1 M entries, to the published snapshot", benchChange},
 		{"agent", "CPU time of an idle agent", benchAgent},
 		{"restart", "a killed agent with 100 ports: from process start to the first frame", benchRestart},
-		{"upgrade", "an agent taken over ten times at 200,000 frames/s: pause, frames lost or twice", benchUpgrade},
+		{"upgrade", "an agent taken over ten times at 200,000 frames/s and more: pause, frames lost or twice", benchUpgrade},
 	}
 }
 
