@@ -120,17 +120,26 @@ func (e *Engine) populate() {
 		defer close(e.touched)
 		_ = e.mem.Populate()   // without it they are taken later
 		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
-		const lowest, usual = 19, 0
-		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), lowest)
-		waits := true
+		usual, err := niceValue()
+		waits := err == nil && unix.Setpriority(unix.PRIO_PROCESS, 0, niceLast) == nil
 		e.mem.Touch(e.mem.Whole(), func() bool {
 			if waits && time.Since(e.start) > startsFor {
-				_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), usual)
 				waits = false
+				_ = unix.Setpriority(unix.PRIO_PROCESS, 0, usual)
 			}
 			return e.closing.Load()
 		})
 	}()
+}
+
+// niceLast is the nice value of who goes after everybody.
+const niceLast = 19
+
+// niceValue is this thread's.
+func niceValue() (int, error) {
+	const most = 20 // getpriority(2), the system call, returns this less the nice value
+	n, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	return most - n, err
 }
 
 // startsFor is how long a start is let go before: 100 ports have their sockets

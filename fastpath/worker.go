@@ -155,9 +155,8 @@ func (w *worker) run(ready chan<- error) {
 // hurry lowers the thread's nice value. Without the right to do so the worker
 // waits for its turn like everybody.
 func (w *worker) hurry() {
-	const lowest = 20 // getpriority(2), the system call, returns this less the nice value
-	now, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
-	if nice := w.eng.config.Nice; nice < 0 && err == nil && nice < lowest-now {
+	now, err := niceValue()
+	if nice := w.eng.config.Nice; nice < 0 && err == nil && nice < now {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, nice)
 	}
 }

@@ -88,7 +88,7 @@ func slowBridge(t *testing.T, in, out netlink.Link, size uint32, held time.Durat
 	attrs.Name = "br"
 	br := &netlink.Bridge{LinkAttrs: attrs}
 	if err := netlink.LinkAdd(br); err != nil {
-		t.Skipf("no bridge: %v", err)
+		t.Fatalf("no bridge: %v", err)
 	}
 	up(t, br)
 	for _, l := range []netlink.Link{in, out} {
@@ -102,7 +102,7 @@ func slowBridge(t *testing.T, in, out netlink.Link, size uint32, held time.Durat
 		Rate:       rate, Limit: 64 * size, Buffer: netlink.Xmittime(rate, size+14),
 	}
 	if err := netlink.QdiscAdd(q); err != nil {
-		t.Skipf("nothing to hold packets with: tbf: %v", err)
+		t.Fatalf("nothing to hold packets with: tbf: %v", err)
 	}
 }
 

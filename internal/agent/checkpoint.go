@@ -174,7 +174,8 @@ func (c *checkpoint) sync(now time.Time, s desired.State) (next time.Time) {
 	if c.writing != nil {
 		select {
 		case err := <-c.writing:
-			if c.wrote(err); err != nil {
+			c.wrote(err)
+			if err != nil {
 				c.next = now.Add(checkpointRetry)
 			}
 		default:

@@ -92,12 +92,7 @@ func TestLearningStatusCounts(t *testing.T) {
 }
 
 func learningStatusCounts(t *testing.T, b *learnBench) {
-	b.red(true)
-	b.endpoint()
-	b.port(benchPort, true)
-	b.mayWrite(true)
-	b.frame(7)
-	b.all()
+	b.oneStation()
 	for i, w := range b.sink.writes {
 		moved := b.store(w)
 		moved.Node, moved.Endpoint, moved.Moves = "node2", learning.EndpointRef{}, i+1

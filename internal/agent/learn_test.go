@@ -202,17 +202,22 @@ func (b *learnBench) store(w learning.Write) learning.Binding {
 	return w.New
 }
 
+// oneStation lets everything in, and a first frame come.
+func (b *learnBench) oneStation() {
+	b.red(true)
+	b.endpoint()
+	b.port(benchPort, true)
+	b.mayWrite(true)
+	b.frame(7)
+	b.all()
+}
+
 // TestPortMadeAnewKeepsItsBindings: sockets that had to be made anew are another
 // port; what was learned stays. A port that goes takes it along.
 func TestPortMadeAnewKeepsItsBindings(t *testing.T) {
 	learnInBoth(t, func(t *testing.T, bench func() *learnBench) {
 		b := bench()
-		b.red(true)
-		b.endpoint()
-		b.port(benchPort, true)
-		b.mayWrite(true)
-		b.frame(7)
-		b.all()
+		b.oneStation()
 		for _, w := range b.sink.writes {
 			b.store(w)
 		}

@@ -15,12 +15,12 @@ func RequireRoot(t testing.TB) {
 	}
 }
 
-// RequireTool skips the test when a command is missing.
+// RequireTool fails the test when a command is missing.
 func RequireTool(t testing.TB, names ...string) {
 	t.Helper()
 	for _, n := range names {
 		if _, err := exec.LookPath(n); err != nil {
-			t.Skipf("needs the command %q: not found in PATH", n)
+			t.Fatalf("needs the command %q, not found in PATH: run scripts/install-deps", n)
 		}
 	}
 }

@@ -66,21 +66,28 @@ var programs = map[string]string{
 	"ip": "iproute2", "ethtool": "ethtool", "ping": "iputils-ping",
 }
 
-// Start brings a lab up and takes it down when the test ends. It skips the test, with the
-// reason, where it cannot run. If the test is killed or times out, a watcher takes it down.
-func Start(t testing.TB, o Options) *Lab {
+// require skips a test that a user without rights, or in a hurry, did not mean, and
+// fails it where a program is missing.
+func require(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("the OVN lab makes network namespaces: run as root")
 	}
-	for name, pkg := range programs {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("no %s: apt-get install %s", name, pkg)
-		}
-	}
 	if testing.Short() {
 		t.Skip("the OVN lab takes seconds: not in -short")
 	}
+	for name, pkg := range programs {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Fatalf("no %s: run scripts/install-deps, or apt-get install %s", name, pkg)
+		}
+	}
+}
+
+// Start brings a lab up and takes it down when the test ends. It skips the test, with the
+// reason, where it is not wanted. If the test is killed or times out, a watcher takes it down.
+func Start(t testing.TB, o Options) *Lab {
+	t.Helper()
+	require(t)
 	dir, err := os.MkdirTemp("", fmt.Sprintf("ovn-lab-%d-", os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
