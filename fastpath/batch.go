@@ -76,6 +76,18 @@ func (w *worker) carry(k *sock, frames []Frame) {
 	if len(frames) == 0 {
 		return
 	}
+	if w.capture != nil {
+		w.carryCaptured(k, frames)
+		return
+	}
+	w.decide(k, frames)
+	for i := range frames {
+		w.emit(k, &frames[i], w.sources[i])
+	}
+}
+
+// decide walks frames.
+func (w *worker) decide(k *sock, frames []Frame) {
 	w.tally.add(cellRX, int32(len(frames)))
 	if k.uplink >= 0 {
 		w.walk.FromUplink(w.snap, frames)
@@ -88,9 +100,6 @@ func (w *worker) carry(k *sock, frames []Frame) {
 		for i := range frames {
 			frames[i].drop(ReasonNetwork)
 		}
-	}
-	for i := range frames {
-		w.emit(k, &frames[i], w.sources[i])
 	}
 }
 

@@ -25,6 +25,8 @@
 // (worker.go), hand-off rings and the published table.Snapshot only. Counters
 // may be read from anywhere.
 //
+// A capture (capture.go) shows one reader frames with their verdicts.
+//
 // The walk itself (Walk) is pure: frames, a snapshot and the time in, verdicts
 // out. The same code serves the workers, the tests and the benchmarks.
 package fastpath

@@ -66,7 +66,9 @@ func (w *worker) emit(k *sock, f *Frame, src xsk.Desc) {
 func (w *worker) lose(f *Frame, src xsk.Desc, r DropReason) {
 	if f.Verdict != Dropped {
 		w.tally.add(cellDrop+int(r), 1)
+		f.drop(r)
 	}
+	f.Reply = false
 	if src.Options != linearSource {
 		w.release(src.Addr.Chunk())
 	}
@@ -86,7 +88,7 @@ func (w *worker) emitLinear(t *sock, f *Frame, src xsk.Desc, cell uint16) {
 
 // emitElsewhere hands a frame to the worker that owns its target.
 func (w *worker) emitElsewhere(k *sock, f *Frame, src xsk.Desc, owner int, p parcel) {
-	p.ingress = uint16(k.port)
+	p.ingress, p.record = uint16(k.port), w.recording
 	w.one = w.one[:0]
 	if src.Options == linearSource {
 		parts := w.scatter(k.shard, f)
@@ -104,6 +106,7 @@ func (w *worker) emitElsewhere(k *sock, f *Frame, src xsk.Desc, owner int, p par
 	}
 	if !w.handOff(owner, w.one) {
 		w.tally.add(cellDrop+int(ReasonHandoffFull), 1)
+		f.drop(ReasonHandoffFull)
 		for i := range w.one {
 			w.release(w.one[i].addr.Chunk())
 		}

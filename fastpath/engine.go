@@ -69,6 +69,9 @@ type Engine struct {
 	observed  map[table.PortID]learning.SuppressorOptions // by Observe
 	listening atomic.Bool                                 // the reader of observations waits
 	something chan struct{}                               // its token
+
+	capture  *Capture // nil: none runs
+	captures uint32   // so far
 }
 
 // slot is what the control goroutine knows of a socket.

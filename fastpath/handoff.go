@@ -18,6 +18,7 @@ type parcel struct {
 	remote  bool
 	ingress uint16
 	cell    uint16
+	record  uint32 // of a capture; 0: none
 }
 
 const handoffRing = 1024
@@ -56,17 +57,25 @@ func (w *worker) receiveHandoffs() int {
 		}
 		n := ring.PopBatch(w.parcels) // as long as the ring: never splits a frame
 		total += n
+		if w.capture != nil {
+			w.acceptCaptured(w.parcels[:n])
+			continue
+		}
 		for i := 0; i < n; {
-			j := i + 1
-			for j < n && w.parcels[j-1].options&xsk.OptionContinues != 0 {
-				j++
-			}
+			j := frameEnd(w.parcels[:n], i)
 			w.acceptParcel(w.parcels[i:j])
 			i = j
 		}
 		w.settle()
 	}
 	return total
+}
+
+// frameEnd is one past the parcels of the frame that begins at i.
+func frameEnd(parcels []parcel, i int) int {
+	for i++; i < len(parcels) && parcels[i-1].options&xsk.OptionContinues != 0; i++ {
+	}
+	return i
 }
 
 // acceptParcel is the target's owner's half of a hand-off.
@@ -113,6 +122,7 @@ func partCell(cell uint16, i int) uint16 {
 
 func (w *worker) dropParcel(parts []parcel, r DropReason) {
 	w.tally.add(cellDrop+int(r), 1)
+	w.refused = r
 	for i := range parts {
 		w.release(parts[i].addr.Chunk())
 	}

@@ -149,6 +149,9 @@ func (w *worker) flush(k *sock) {
 			w.tally.add(int(c), 1)
 		}
 	}
+	if sent < n && w.capture != nil {
+		w.capture.lost(k.staged[sent:n])
+	}
 	for i := sent; i < n; i++ {
 		w.places[k.staged[i].Addr/xsk.ChunkSize] = placeBatch
 		w.release(k.staged[i].Addr.Chunk())

@@ -49,6 +49,10 @@ type worker struct {
 
 	releasing *shard // of the frame released last
 
+	capture   *capturing // nil: none runs
+	recording uint32     // the token of the frame that is being emitted, if it has a record
+	refused   DropReason // of the parcel dropped last
+
 	cur   int // ingress port the tally counts for
 	tally tally
 
