@@ -28,5 +28,6 @@
 // A capture (capture.go) shows one reader frames with their verdicts.
 //
 // The walk itself (Walk) is pure: frames, a snapshot and the time in, verdicts
-// out. The same code serves the workers, the tests and the benchmarks.
+// out. The same code serves the workers, the tests, the benchmarks and, one frame
+// at a time over the published snapshot, "picot trace" (trace.go).
 package fastpath

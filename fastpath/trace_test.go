@@ -1,0 +1,180 @@
+package fastpath
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"picot.dev/picot/fastpath/table"
+)
+
+// TestTraceAgreesWithTheWorkers: what a trace says of a frame is what the counters
+// and the wire say once a worker had it, for every reason a walk has.
+func TestTraceAgreesWithTheWorkers(t *testing.T) {
+	for _, workers := range []int{1, 2} {
+		r := newRig(t, Config{Workers: workers, UplinkQueues: []int{1}})
+		full := fullNode(t)
+		set := func(p table.Port) {
+			p.Worker = r.places[p.ID].Worker
+			r.must(full.SetPort(p))
+		}
+		plain := full.Snapshot().Ports
+		for _, id := range []table.PortID{r.portA, r.portB, r.portC} {
+			set(plain[id.Index()])
+		}
+		// Versions only ever grow, and the rig has published some.
+		for last := r.Snapshot().Version; full.Snapshot().Version <= last; {
+		}
+		for _, c := range allCases(t) {
+			p := plain[r.portA.Index()]
+			if c.change != nil {
+				if c.change(&p); p.Net == 0 {
+					p.Network = 4711 // the builder fills in Net
+				}
+			}
+			set(p)
+			s := full.Snapshot()
+			r.Publish(s)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			r.must(r.Quiesce(ctx, s.Version))
+			cancel()
+			r.agree(c, s, full)
+		}
+	}
+}
+
+// agree sends the frame of a case after a trace of it.
+func (r *rig) agree(c walkCase, s *table.Snapshot, full *node) {
+	r.t.Helper()
+	in, at := r.kernels[full.portA], full.portA.Index()
+	counters := func() Counters { return r.Counters(at) }
+	trace := func() (Trace, error) { return TracePort(s, &s.Ports[at], Limits{}, c.frame) }
+	if c.uplink {
+		in = r.uplinks[0]
+		counters = func() Counters { return r.UplinkCounters(0) }
+		trace = func() (Trace, error) { return TraceUplink(s, Limits{}, c.frame) }
+	}
+	before := counters()
+	got, err := trace()
+	if err != nil {
+		r.t.Fatalf("%s: %v", c.name, err)
+	}
+	if now := counters(); now != before {
+		r.t.Errorf("%s: the trace was counted: %+v", c.name, now)
+	}
+	if sent := r.sent(); len(sent) != 0 {
+		r.t.Errorf("%s: the trace sent %x", c.name, sent)
+	}
+	if again, err := trace(); err != nil || again.Verdict != got.Verdict || again.Reason != got.Reason || !bytes.Equal(again.Out, got.Out) {
+		r.t.Errorf("%s: traced twice, %v %v and %v %v", c.name, got.Verdict, got.Reason, again.Verdict, again.Reason)
+	}
+	r.deliver(in, c.frame)
+	want := before
+	want.RX++
+	want.RXBytes += uint64(len(c.frame))
+	want.Verdicts[got.Verdict]++
+	if got.Verdict == Dropped {
+		want.Drops[got.Reason]++
+		if got.Out != nil {
+			want.Errors++
+		}
+	}
+	var now Counters
+	eventually(r.t, c.name+": the frame is accounted for", func() bool {
+		now = counters()
+		return now.RX == want.RX && now.Unaccounted() == 0 && now.Errors >= want.Errors
+	})
+	now.TX, now.TXBytes = want.TX, want.TXBytes // what the port was sent
+	if now != want {
+		r.t.Errorf("%s: traced %v %v; counted %+v\nbefore %+v", c.name, got.Verdict, got.Reason, now, before)
+	}
+	var out [][]byte
+	eventually(r.t, c.name+": the frame leaves", func() bool {
+		out = append(out, r.sent()...)
+		return (len(out) > 0) == (got.Out != nil)
+	})
+	if got.Out != nil && (len(out) != 1 || !bytes.Equal(out[0], got.Out)) {
+		r.t.Errorf("%s: sent %x, the trace said %x", c.name, out, got.Out)
+	}
+}
+
+// sent is what left by any socket since the last call.
+func (r *rig) sent() (all [][]byte) {
+	for _, k := range r.kernels {
+		all = append(all, k.Sent()...)
+	}
+	for _, k := range r.uplinks {
+		all = append(all, k.Sent()...)
+	}
+	return all
+}
+
+// TestTraceUsesNothingUp: neither the answers of a port nor the ICMP messages of the
+// uplinks, however often it is asked; and a walk's are its own.
+func TestTraceUsesNothingUp(t *testing.T) {
+	s := fullNode(t).Snapshot()
+	p := &s.Ports[1]
+	l := Limits{AnswerRate: 1, AnswerBurst: 1, ErrorRate: 1, ErrorBurst: 1}
+	for i, f := range families {
+		ask := arpFrame(t, broadcast, macA, 1, ipA, ipD)
+		if i == 1 {
+			group, sol := solicited(ip6D)
+			ask = nsFrame(t, group, macA, ip6A, sol, ip6D)
+		}
+		w := NewWalk(16, l)
+		for range 3 {
+			if got, err := TracePort(s, p, l, ask); err != nil || got.Verdict != Answered {
+				t.Errorf("%s: %v %v %v", f.name, got.Verdict, got.Reason, err)
+			}
+		}
+		for _, want := range []Verdict{Answered, Dropped} {
+			if got := walk1(t, s, *p, w, walkCase{frame: ask}); got.Verdict != want {
+				t.Errorf("%s: the walk says %v, want %v", f.name, got.Verdict, want)
+			}
+		}
+	}
+}
+
+// TestTraceTellsClaims: what learning would be told, of both families, and nothing
+// where nothing is learned.
+func TestTraceTellsClaims(t *testing.T) {
+	n := newNode(t)
+	network := n.Snapshot().Networks[n.Snapshot().Ports[n.portA.Index()].Net].Network
+	for _, learning := range []bool{false, true} {
+		network.Learning = learning
+		n.must(n.SetNetwork(network))
+		s := n.Snapshot()
+		for _, v6 := range []bool{false, true} {
+			frame := udpFrame(macD, macStranger, v6, 5, 20)
+			got, err := TracePort(s, &s.Ports[n.portA.Index()], Limits{}, frame)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !learning {
+				if len(got.Claims) != 0 {
+					t.Errorf("learned %+v", got.Claims)
+				}
+				continue
+			}
+			if len(got.Claims) != 1 || got.Claims[0].MAC != macStranger || got.Claims[0].IP.Is4() == v6 {
+				t.Errorf("v6 %t: %+v", v6, got.Claims)
+			}
+		}
+	}
+}
+
+func TestTraceOfAFrameNobodyTakes(t *testing.T) {
+	s := newNode(t).Snapshot()
+	if _, err := TracePort(s, &s.Ports[1], Limits{}, make([]byte, TraceMax+1)); err == nil {
+		t.Error("a frame longer than any worker takes was traced")
+	}
+	for _, n := range []int{0, 1, 13, 4000, TraceMax} {
+		if got, err := TracePort(s, &s.Ports[1], Limits{}, make([]byte, n)); err != nil || got.Verdict != Dropped {
+			t.Errorf("%d bytes of zero: %v, %v", n, got.Verdict, err)
+		}
+		if got, err := TraceUplink(s, Limits{}, make([]byte, n)); err != nil || got.Verdict != Dropped {
+			t.Errorf("%d bytes of zero from an uplink: %v, %v", n, got.Verdict, err)
+		}
+	}
+}
