@@ -30,6 +30,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	c.AddCommand(agentCommand(), benchCommand(), cleanupCommand(), demoCommand(), fdbCommand(), gatewayCommand(), showCommand())
+	c.AddCommand(agentCommand(), benchCommand(), cleanupCommand(), demoCommand(), fdbCommand(), gatewayCommand(), showCommand(), traceCommand())
 	return c
 }

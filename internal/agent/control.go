@@ -18,6 +18,7 @@ import (
 // serve answers on the control socket: HTTP with JSON bodies.
 //
 //	/status /fdb /neighbors   what "picot show" prints
+//	/trace                    what "picot trace" asks
 //	/moves, POST /fdb/clear   what "picot show moves" prints, "picot fdb clear" does
 //	/gateway /gateway/flows   what "picot show gateway" and "picot gateway flows" print
 //	/livez /readyz /healthz   200, or 503 with the reasons
@@ -90,6 +91,7 @@ func (a *Agent) handler() http.Handler {
 		}
 	})
 	a.handleLearning(mux)
+	a.handleTrace(mux)
 	a.gateway.handle(mux)
 	a.health(mux)
 	return mux
