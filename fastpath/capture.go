@@ -24,11 +24,14 @@ import (
 // and wakes nobody. With no capture it looks at one field of its own a batch
 // (batch.go, handoff.go); what it does with one is captureworker.go.
 
-// MaxSnaplen is the most bytes a capture keeps of a frame.
-const MaxSnaplen = linearMost
+// MaxSnaplen is the most bytes a capture keeps of a frame. DefaultSnaplen holds any
+// frame where no device has jumbo frames.
+const (
+	MaxSnaplen     = linearMost
+	DefaultSnaplen = 2048
+)
 
 const (
-	defaultSnaplen = 2048 // a frame of a whole chunk has no more where no device has jumbo frames
 	// captureMemory is what a worker's records may take; mostRecords is enough for
 	// 20 ms of 200,000 frames/s.
 	captureMemory = 8 << 20
@@ -55,7 +58,7 @@ func (d Device) Uplink() (number int, ok bool) { return int(d.uplink) - 1, d.upl
 
 // CaptureOptions choose what is captured. The zero value of a field chooses all.
 type CaptureOptions struct {
-	Snaplen int    // bytes kept of a frame, at most MaxSnaplen; 0: 2048
+	Snaplen int    // bytes kept of a frame, at most MaxSnaplen; 0: DefaultSnaplen
 	Device  Device // frames that came from it or go to it
 	Network table.NetworkID
 	Dropped bool
@@ -108,7 +111,7 @@ func (e *Engine) StartCapture(o CaptureOptions) (*Capture, error) {
 		return nil, ErrCapturing
 	}
 	if o.Snaplen == 0 {
-		o.Snaplen = defaultSnaplen
+		o.Snaplen = DefaultSnaplen
 	}
 	if o.Snaplen < 1 || o.Snaplen > MaxSnaplen {
 		return nil, fmt.Errorf("%d bytes of a frame: 1 to %d can be captured", o.Snaplen, MaxSnaplen)

@@ -14,6 +14,11 @@ func TestWrongArguments(t *testing.T) {
 		{"agent --takeover=maybe --node-name n --uplink u --manifests /nonexistent", "give auto, always or never"},
 		{"agent start", "takes flags only"},
 		{"show fdb -o bogus --run-dir /nonexistent", "give table, json or yaml"},
+		{"pcap --reason nosuch --run-dir /nonexistent", "--reason \"nosuch\" is no drop reason"},
+		{"pcap --snaplen 100000 --run-dir /nonexistent", "--snaplen 100000: give 1 to 65536 bytes"},
+		{"pcap --mac x --run-dir /nonexistent", "--mac: not a MAC address"},
+		{"pcap --run-dir /nonexistent", "no agent answers at /nonexistent/picot.sock: start one, or give its --run-dir"},
+		{"pcap all", "unknown command"},
 		{"show fdb -o json --run-dir /nonexistent", "no agent answers"},
 	} {
 		t.Run(c.line, func(t *testing.T) {

@@ -49,6 +49,7 @@ type Agent struct {
 	learner    *learner     // nil: nothing is learned
 	gateway    *gatewayPart // nil: off
 	checkpoint *checkpoint
+	capture    *capturing // the loop's own; nil: none runs
 
 	instance   string        // names this process to its successors
 	older      *takeover     // an agent to take over from; nil: a cold start

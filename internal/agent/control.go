@@ -21,6 +21,7 @@ import (
 //	/trace                    what "picot trace" asks
 //	/moves, POST /fdb/clear   what "picot show moves" prints, "picot fdb clear" does
 //	/gateway /gateway/flows   what "picot show gateway" and "picot gateway flows" print
+//	/capture, POST /capture/stop   what "picot pcap" writes: pcapng, until it is stopped
 //	/livez /readyz /healthz   200, or 503 with the reasons
 func (a *Agent) serve(ctx context.Context) (stop func(), err error) {
 	path := a.config.ControlPath()
@@ -36,7 +37,7 @@ func (a *Agent) serve(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	server := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: a.handler(ctx), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	return func() {
 		a.release(l, path)
@@ -69,7 +70,7 @@ func (a *Agent) release(l *net.UnixListener, path string) {
 	_ = l.Close()
 }
 
-func (a *Agent) handler() http.Handler {
+func (a *Agent) handler(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		var s status.Status
@@ -92,6 +93,7 @@ func (a *Agent) handler() http.Handler {
 	})
 	a.handleLearning(mux)
 	a.handleTrace(mux)
+	a.handleCapture(ctx, mux)
 	a.gateway.handle(mux)
 	a.health(mux)
 	return mux

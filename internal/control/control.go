@@ -53,6 +53,23 @@ func ask(ctx context.Context, method, runDir, path string, wait time.Duration) (
 	socket := Socket(runDir)
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errSilent)
 	defer cancel()
+	res, err := do(ctx, method, socket, path)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, told(ctx, socket, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return body, fmt.Errorf("agent at %s: %s", socket, strings.TrimSpace(string(body)))
+	}
+	return body, nil
+}
+
+// do sends a request and returns what comes after its header.
+func do(ctx context.Context, method, socket, path string) (*http.Response, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -71,15 +88,7 @@ func ask(ctx context.Context, method, runDir, path string, wait time.Duration) (
 	if err != nil {
 		return nil, told(ctx, socket, err)
 	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		return nil, told(ctx, socket, err)
-	}
-	if res.StatusCode != http.StatusOK {
-		return body, fmt.Errorf("agent at %s: %s", socket, strings.TrimSpace(string(body)))
-	}
-	return body, nil
+	return res, nil
 }
 
 // told names the agent that was asked, and what kept it from answering.
