@@ -30,6 +30,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	c.AddCommand(agentCommand(), benchCommand(), cleanupCommand(), demoCommand(), fdbCommand(), gatewayCommand(), pcapCommand(), showCommand(), traceCommand())
+	c.AddCommand(agentCommand(), benchCommand(), cleanupCommand(), demoCommand(), doctorCommand(), fdbCommand(), gatewayCommand(), pcapCommand(), showCommand(), traceCommand())
 	return c
 }
