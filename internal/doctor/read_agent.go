@@ -22,13 +22,21 @@ import (
 	"picot.dev/picot/xsk/xdp"
 )
 
+// askAgentFor is more than the five seconds an agent gives its own loop.
+const askAgentFor = 7 * time.Second
+
 // readAgent asks the agent at the run directory's control socket.
 func readAgent(ctx context.Context, c *Config) Agent {
+	ctx, cancel := context.WithTimeoutCause(ctx, askAgentFor, errNoAnswer)
+	defer cancel()
 	s, err := control.Status(ctx, c.RunDir)
 	if errors.Is(err, control.ErrNoAgent) {
 		return Agent{Err: err}
 	}
 	a := Agent{Runs: true, Err: err, Status: s}
+	if err != nil && ctx.Err() != nil {
+		a.Err = context.Cause(ctx)
+	}
 	if body, err := control.Get(ctx, c.RunDir, "/healthz"); len(body) > 0 || err == nil {
 		var h struct {
 			Parts []health.Report `json:"parts"`
@@ -41,6 +49,8 @@ func readAgent(ctx context.Context, c *Config) Agent {
 	a.Build, a.SameBuild = builds(a.PID)
 	return a
 }
+
+var errNoAnswer = fmt.Errorf("there is one, and it does not answer within %v", askAgentFor)
 
 var errNoBuild = errors.New("its process or program is not to be seen from here")
 

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"picot.dev/picot/internal/doctor"
+)
+
+// run runs picot with a line of arguments.
+func run(t *testing.T, line string) (out string, err error) {
+	t.Helper()
+	cmd, b := root(), &bytes.Buffer{}
+	cmd.SetArgs(strings.Fields(line))
+	cmd.SetOut(b)
+	cmd.SetErr(b)
+	err = cmd.ExecuteContext(t.Context())
+	return b.String(), err
+}
+
+// What is wrong on the command line is one clear error, and nothing is checked.
+func TestDoctorRefusesWrongInput(t *testing.T) {
+	for line, say := range map[string]string{
+		"-o xml":                           "--output \"xml\": give table, json or yaml",
+		"--node-name Not_A_Name":           "no DNS name",
+		"--uplink up0,up0":                 "--uplink: up0 is given twice",
+		"--uplink a/b":                     "\"a/b\" is no device name",
+		"--uplink up0 --workload up0":      "is an uplink, too",
+		"--workers 0":                      "--workers: 0: give 1 to 64",
+		"--workers 2 --cpus 0":             "1 CPUs for 2 workers",
+		"--max-ports 0":                    "--max-ports: 0: give 1 to 16384",
+		"--sid-function 0":                 "--sid-function",
+		"--manifests /nonexistent":         "--manifests: stat /nonexistent",
+		"--kubeconfig /nonexistent":        "--kubeconfig: stat /nonexistent",
+		"--manifests /tmp --in-cluster":    "2 of them given",
+		"--manifests /tmp --kubeconfig /x": "2 of them given",
+		"now":                              "unknown command \"now\"",
+		"--bogus":                          "unknown flag: --bogus",
+	} {
+		t.Run(line, func(t *testing.T) {
+			out, err := run(t, "doctor "+line)
+			if err == nil || !strings.Contains(err.Error(), say) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("said %v, want %q", err, say)
+			}
+			if strings.Contains(out, "OUTCOME") {
+				t.Errorf("checked all the same: %s", out)
+			}
+		})
+	}
+}
+
+// A CPU that is not there fails, one that is does not; the exit says whether
+// anything fails, and every form of output says the same.
+func TestDoctorTellsOfCPUs(t *testing.T) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	there := 0
+	for !set.IsSet(there) {
+		there++
+	}
+	for cpu, want := range map[int]doctor.Outcome{1023: doctor.Fail, there: doctor.OK} {
+		line := fmt.Sprintf("doctor --node-name n1 --run-dir %s --max-ports 1 --workers 1 --cpus %d", t.TempDir(), cpu)
+		out, err := run(t, line+" -o json")
+		var r doctor.Report
+		if jerr := json.Unmarshal([]byte(out), &r); jerr != nil {
+			t.Fatalf("%v: %s", jerr, out)
+		}
+		if (err != nil) != (r.Failed > 0) {
+			t.Errorf("%d fail, and the exit says %v", r.Failed, err)
+		}
+		found := false
+		for _, c := range r.Checks {
+			if c.Check == "cpus" {
+				found = true
+				if c.Outcome != want || want == doctor.Fail && !strings.Contains(c.Mend, "--cpus") {
+					t.Errorf("CPU %d: %+v", cpu, c)
+				}
+			}
+		}
+		if !found {
+			t.Error("CPUs are not looked at")
+		}
+	}
+	line := fmt.Sprintf("doctor --node-name n1 --run-dir %s --cpus 1023", t.TempDir())
+	table, _ := run(t, line)
+	quiet, _ := run(t, line+" -q")
+	yaml, _ := run(t, line+" -o yaml")
+	for out, want := range map[string]string{table: "=> name CPUs", quiet: "=> name CPUs", yaml: "outcome: fail"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+	if strings.Contains(quiet, "\nok ") || !strings.Contains(table, "\nok ") {
+		t.Errorf("quiet is not quieter:\n%s", quiet)
+	}
+}
