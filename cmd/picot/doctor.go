@@ -168,7 +168,7 @@ func printReport(out io.Writer, r doctor.Report, output string, quiet bool) erro
 func printChecks(out io.Writer, r doctor.Report) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "OUTCOME\tPART\tOBJECT\tCHECK\tFOUND")
-	for _, c := range r.Checks {
+	for _, c := range alike(r.Checks) {
 		object := c.Object
 		if object == "" {
 			object = "-"
@@ -180,6 +180,28 @@ func printChecks(out io.Writer, r doctor.Report) error {
 	}
 	fmt.Fprintf(w, "\n%s: %d fail, %d warn\n", r.Node, r.Failed, r.Warned)
 	return w.Flush()
+}
+
+// alike puts what is well with several objects on the first one's line.
+func alike(checks []doctor.Check) []doctor.Check {
+	var out []doctor.Check
+	first, more := map[doctor.Check]int{}, map[int]int{}
+	for _, c := range checks {
+		key := c
+		key.Object = ""
+		if at, ok := first[key]; ok && c.Mend == "" && c.Object != "" {
+			more[at]++
+			continue
+		}
+		if c.Object != "" {
+			first[key] = len(out)
+		}
+		out = append(out, c)
+	}
+	for at, n := range more {
+		out[at].Object += fmt.Sprintf(" and %d more", n)
+	}
+	return out
 }
 
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }

@@ -4,6 +4,9 @@ import "strings"
 
 func agentChecks(c *Config, f *Facts) []Check {
 	a, g := about{"agent", ""}, &f.Agent
+	if g.Denied {
+		return []Check{a.unmade("runs", g.Err)}
+	}
 	if !g.Runs {
 		return append([]Check{a.none("runs", "%v", g.Err)}, leftoverCheck(a, g))
 	}

@@ -43,7 +43,7 @@ func oneDevice(c *Config, f *Facts, d *Device) []Check {
 	if d.Driver != "" && d.Driver != kind {
 		kind += " of driver " + d.Driver
 	}
-	out := []Check{a.ok("exists", "%s, index %d", strings.TrimSpace(kind), d.Index)}
+	out := []Check{a.ok("exists", "%s", strings.TrimSpace(kind))}
 	if d.uplink {
 		out = append(out, uplinkKind(a, d), uplinkUp(a, d), uplinkIPv6(a, d))
 	} else {
@@ -103,6 +103,8 @@ func uplinkIPv6(a about, d *Device) Check {
 func workloadUp(a about, f *Facts, d *Device) Check {
 	ours := slices.ContainsFunc(d.Programs, func(p Program) bool { return p.Ours })
 	switch {
+	case d.Up && !ours && d.WhoseErr != nil:
+		return a.unmade("up", d.WhoseErr)
 	case d.Up && !ours:
 		return a.warn("up", "ip link set dev "+d.Name+" down: the agent sets it up when its program is on it", "it is up, and its frames do not meet picot's program: the host hears them")
 	case !d.Up && f.Agent.Runs && f.Agent.uses(d.Name):
@@ -115,6 +117,9 @@ func workloadUp(a about, f *Facts, d *Device) Check {
 
 func foreignProgram(a about, d *Device) Check {
 	for _, p := range d.Programs {
+		if !p.Ours && d.WhoseErr != nil {
+			return a.unmade("xdp program", fmt.Errorf("whose XDP program %d is: %w", p.ID, d.WhoseErr))
+		}
 		if !p.Ours {
 			return a.fail("xdp program", "remove it with its owner's tool, or: ip link set dev "+d.Name+" xdp off (an agent of another --node-name or --bpffs: picot cleanup with its settings)",
 				"XDP program %d (%s) is on it, which is not pinned for this node; %s", p.ID, p.Name, p.By)
@@ -202,7 +207,7 @@ func queueChecks(a about, c *Config, f *Facts, d *Device) []Check {
 		n = d.RXQueues
 	}
 	if !d.uplink {
-		return []Check{a.ok("queues", "%d", n)}
+		return []Check{workloadQueues(a, f, d, n)}
 	}
 	for _, u := range f.Agent.Status.Uplinks {
 		if u.Device == d.Name && u.Queues > 0 && u.Queues < n {
@@ -217,6 +222,16 @@ func queueChecks(a about, c *Config, f *Facts, d *Device) []Check {
 		return []Check{a.warn("queues", fmt.Sprintf("ethtool -L %s combined %d, or --workers %d", d.Name, c.Workers, n), "%d queues for %d workers: the others hand their frames over", n, c.Workers)}
 	}
 	return []Check{a.ok("queues", "%d for %d workers", n, c.Workers)}
+}
+
+func workloadQueues(a about, f *Facts, d *Device, n int) Check {
+	if !f.Agent.uses(d.Name) {
+		return a.none("queues", "%d: the agent makes a socket for each", n)
+	}
+	if has := len(socketsOf(&f.Agent, d.Name)); has < n {
+		return a.fail("queues", "picot show status says why; ethtool -L "+d.Name+" rx "+fmt.Sprint(max(has, 1))+" takes the others out of use", "%d receive queues, the agent has sockets on %d: what arrives on the others is dropped", n, has)
+	}
+	return a.ok("queues", "%d, with a socket each", n)
 }
 
 func offloadChecks(a about, c *Config, d *Device) []Check {
@@ -254,14 +269,7 @@ func offloadChecks(a about, c *Config, d *Device) []Check {
 	default:
 		out = append(out, a.warn("vlan tags", "ethtool -K "+d.Name+" rx-vlan-offload off", "the device takes tags out of the frame, and its driver does not tell the program: a tagged frame counts as untagged"))
 	}
-	return append(out, a.ok("checksums", "%s", checksums(d)), redirectTarget(a, d))
-}
-
-func checksums(d *Device) string {
-	if d.Kind == "veth" {
-		return "a veth's other end leaves them to the device: picot completes them itself"
-	}
-	return "picot sends complete ones: what the device offers does not matter"
+	return append(out, redirectTarget(a, d))
 }
 
 // redirectTarget: docs/decisions/0023. Only an uplink that an XDP program of

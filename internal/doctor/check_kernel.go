@@ -30,9 +30,11 @@ func kernelChecks(c *Config, f *Facts) []Check {
 	} else {
 		out = append(out, a.ok("ipv6", "on"))
 	}
-	out = append(out, seg6Check(a, f), memlockCheck(a, c, h), filesCheck(a, c, h), memoryCheck(a, c, h))
+	out = append(out, seg6Check(a, f), memlockCheck(a, c, h), filesCheck(a, c, h), memoryCheck(a, c, f))
 	if !c.HugePages {
 		out = append(out, a.none("huge pages", "not asked for"))
+	} else if f.Agent.Runs {
+		out = append(out, a.none("huge pages", "an agent runs, and has taken what it takes"))
 	} else if h.HugePages < h.NeedHuge {
 		out = append(out, a.warn("huge pages", fmt.Sprintf("sysctl -w vm.nr_hugepages=%d, or start the agent without --huge-pages", h.NeedHuge),
 			"%d free, %d needed: the agent takes normal pages", h.HugePages, h.NeedHuge))
@@ -121,7 +123,11 @@ func filesCheck(a about, c *Config, h *Host) Check {
 	return a.ok("open files", "RLIMIT_NOFILE %d; %d ports need %d", h.Files, c.MaxPorts, h.NeedFiles)
 }
 
-func memoryCheck(a about, c *Config, h *Host) Check {
+func memoryCheck(a about, c *Config, f *Facts) Check {
+	h := &f.Host
+	if f.Agent.Runs {
+		return a.none("memory", "an agent runs, and has its own")
+	}
 	if h.Available < h.NeedMemory && !(c.HugePages && h.HugePages >= h.NeedHuge) {
 		return a.fail("memory", "give fewer --max-ports, or the node (the pod's limit, too) more memory",
 			"%s available; %d ports take up to %s", size(h.Available), c.MaxPorts, size(h.NeedMemory))
@@ -143,7 +149,7 @@ func placeChecks(c *Config, f *Facts) []Check {
 	var out []Check
 	a := about{"place", c.BPFFS}
 	switch b := f.Host.BPFFS; {
-	case b.Err != nil && isPermission(b.Err) && !b.Mounted:
+	case b.Err != nil && isPermission(b.Err) && f.Host.Capabilities != nil:
 		out = append(out, a.unmade("bpffs", b.Err))
 	case b.Err != nil:
 		out = append(out, a.fail("bpffs", "mount -t bpf bpf "+mountPoint(c.BPFFS)+", in the mount namespace of process 1, or name another place with --bpffs", "%v", b.Err))
@@ -153,7 +159,9 @@ func placeChecks(c *Config, f *Facts) []Check {
 		out = append(out, a.ok("bpffs", "mounted and writable"))
 	}
 	a = about{"place", c.RunDir}
-	if f.Host.RunDir != nil {
+	if f.Host.RunDir != nil && isPermission(f.Host.RunDir) && f.Host.Capabilities != nil {
+		out = append(out, a.unmade("run directory", f.Host.RunDir))
+	} else if f.Host.RunDir != nil {
 		out = append(out, a.fail("run directory", "make it writable for the agent, or name another with --run-dir", "%v", f.Host.RunDir))
 	} else {
 		out = append(out, a.ok("run directory", "writable"))

@@ -140,6 +140,9 @@ func tableChecks(c *Config, f *Facts) []Check {
 // guardCheck: with an agent, no locator is to be reached by the host.
 func guardCheck(c *Config, f *Facts) Check {
 	a, o := about{"locator", ""}, c.Owner
+	if f.Agent.Denied {
+		return a.unmade("guard", f.Agent.Err)
+	}
 	if !f.Agent.Runs {
 		return a.none("guard", "no agent runs: it makes the rules")
 	}
@@ -241,5 +244,5 @@ func pingCheck(a about, f *Facts, w Way) Check {
 		return a.unmade("echo", w.PingErr)
 	}
 	return a.fail("echo", "see whether an agent runs there (picot doctor on that node), whether its router has a route to its locator, and whether filters drop IPv6 to it",
-		"SID %s: %v", w.Target, w.PingErr)
+		"SID %s does not answer: %v", w.Target, w.PingErr)
 }

@@ -124,6 +124,7 @@ type Device struct {
 	Features map[string]bool
 
 	Programs []Program
+	WhoseErr error // whose they are could not be told
 	Generic  bool  // the program on it runs in generic mode
 	Held     []int // queues that another AF_XDP socket has
 	HeldBy   string
@@ -192,6 +193,7 @@ type Hop struct {
 // Agent is what the running agent says.
 type Agent struct {
 	Runs      bool
+	Denied    bool  // whether it does, may not be asked
 	Err       error // none answers, or not as it should
 	PID       int
 	Build     string

@@ -26,7 +26,7 @@ const (
 	echoReply   = 129
 )
 
-var errSilent = fmt.Errorf("no answer within %v", pingFor)
+var errSilent = fmt.Errorf("silence for %v", pingFor)
 
 // pingAll sends ICMPv6 echo requests to a SID of each node that has a way, marked
 // as the agent's own (RFC 9259 section 4.1).

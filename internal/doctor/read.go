@@ -101,10 +101,6 @@ func readHost(c *Config, f *Facts) Host {
 	}
 	h.NeedFiles = uint64(c.MaxPorts*perPort + total*perPort + otherFiles)
 	h.Available, h.HugePages = memory()
-	if f.Agent.Runs { // what it has it need not find
-		h.Available += h.NeedMemory
-		h.HugePages += h.NeedHuge
-	}
 	if c.Own.CPUs != nil && len(c.CPUs) > 0 {
 		h.CPUs = c.Own.CPUs(c.CPUs)
 	}

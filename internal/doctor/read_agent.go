@@ -33,6 +33,9 @@ func readAgent(ctx context.Context, c *Config) Agent {
 	if errors.Is(err, control.ErrNoAgent) {
 		return Agent{Err: err}
 	}
+	if isPermission(err) {
+		return Agent{Denied: true, Err: err}
+	}
 	a := Agent{Runs: true, Err: err, Status: s}
 	if err != nil && ctx.Err() != nil {
 		a.Err = context.Cause(ctx)

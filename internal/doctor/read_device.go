@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -89,17 +88,17 @@ func (d *Device) readPrograms(c *Config, x *netlink.LinkXdp) {
 	d.Generic = x.AttachMode == xdpAttachedSKB
 	p := Program{ID: x.ProgId}
 	name, err := programName(x.ProgId)
-	if err != nil {
-		name = fmt.Sprintf("its name is not told: %v", err)
-	}
 	p.Name = name
-	pins, _ := device.Netlink{}.Pins(c.PinDir())
+	pins, perr := device.Netlink{}.Pins(c.PinDir())
+	d.WhoseErr = errors.Join(err, perr)
 	for _, pin := range pins {
 		if pin.ProgramID == x.ProgId && pin.IfIndex == d.Index {
 			p.Ours = true
 		}
 	}
-	if !p.Ours {
+	if p.Ours {
+		d.WhoseErr = nil
+	} else {
 		p.By = whoHasProgram(x.ProgId)
 	}
 	d.Programs = append(d.Programs, p)
