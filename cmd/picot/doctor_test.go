@@ -12,8 +12,8 @@ import (
 	"picot.dev/picot/internal/doctor"
 )
 
-// run runs picot with a line of arguments.
-func run(t *testing.T, line string) (out string, err error) {
+// doctorSays runs picot with a line of arguments.
+func doctorSays(t *testing.T, line string) (out string, err error) {
 	t.Helper()
 	cmd, b := root(), &bytes.Buffer{}
 	cmd.SetArgs(strings.Fields(line))
@@ -43,7 +43,7 @@ func TestDoctorRefusesWrongInput(t *testing.T) {
 		"--bogus":                          "unknown flag: --bogus",
 	} {
 		t.Run(line, func(t *testing.T) {
-			out, err := run(t, "doctor "+line)
+			out, err := doctorSays(t, "doctor "+line)
 			if err == nil || !strings.Contains(err.Error(), say) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("said %v, want %q", err, say)
 			}
@@ -67,7 +67,7 @@ func TestDoctorTellsOfCPUs(t *testing.T) {
 	}
 	for cpu, want := range map[int]doctor.Outcome{1023: doctor.Fail, there: doctor.OK} {
 		line := fmt.Sprintf("doctor --node-name n1 --run-dir %s --max-ports 1 --workers 1 --cpus %d", t.TempDir(), cpu)
-		out, err := run(t, line+" -o json")
+		out, err := doctorSays(t, line+" -o json")
 		var r doctor.Report
 		if jerr := json.Unmarshal([]byte(out), &r); jerr != nil {
 			t.Fatalf("%v: %s", jerr, out)
@@ -89,9 +89,9 @@ func TestDoctorTellsOfCPUs(t *testing.T) {
 		}
 	}
 	line := fmt.Sprintf("doctor --node-name n1 --run-dir %s --cpus 1023", t.TempDir())
-	table, _ := run(t, line)
-	quiet, _ := run(t, line+" -q")
-	yaml, _ := run(t, line+" -o yaml")
+	table, _ := doctorSays(t, line)
+	quiet, _ := doctorSays(t, line+" -q")
+	yaml, _ := doctorSays(t, line+" -o yaml")
 	for out, want := range map[string]string{table: "=> name CPUs", quiet: "=> name CPUs", yaml: "outcome: fail"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in:\n%s", want, out)
