@@ -274,3 +274,36 @@ func TestRoundDoesNotAllocate(t *testing.T) {
 		r.EndCapture(c)
 	}
 }
+
+// TestCaptureJumboFrames: frames that come in pieces are captured whole, and told of
+// once, also when their pieces cross to another worker.
+func TestCaptureJumboFrames(t *testing.T) {
+	for _, workers := range []int{1, 2} {
+		r := newRig(t, Config{Workers: workers, UplinkQueues: []int{1}})
+		for _, id := range []table.PortID{r.portA, r.portB} {
+			p := r.Snapshot().Ports[id.Index()]
+			p.MTU = 9000
+			r.must(r.SetPort(p))
+		}
+		r.setNode2(9200)
+		s := r.Snapshot()
+		r.Publish(s)
+		r.must(r.Quiesce(t.Context(), s.Version))
+		c, err := r.StartCapture(CaptureOptions{Snaplen: 8000})
+		r.must(err)
+		for i, x := range []struct {
+			frame []byte
+			want  Verdict
+		}{
+			{udpFrame(macB, macA, false, 7, 8900), Local}, {udpFrame(macD, macA, true, 7, 8900), Remote},
+			{udpTo(t, macB, ipB, 9), Local}, {udpFrame(macD, macA, true, 7, 9190), Dropped},
+		} {
+			r.deliver(r.kernels[r.portA], x.frame)
+			got := drained(t, c, 1)
+			if len(got) != 1 || got[0].Verdict != x.want || got[0].Len != len(x.frame) || !bytes.Equal(got[0].data, x.frame[:min(8000, len(x.frame))]) {
+				t.Errorf("%d workers, frame %d: %d shown, %v %v, %d of %d bytes", workers, i, len(got), got[0].Verdict, got[0].Reason, len(got[0].data), len(x.frame))
+			}
+		}
+		r.EndCapture(c)
+	}
+}

@@ -279,7 +279,12 @@ func TestPcapEndsWithItsReader(t *testing.T) {
 		}
 	}
 
-	// The agent ends: so does the capture, and it says so.
+	// The agent ends, for a newer one's sake and by itself: so does the capture, and
+	// it says so.
+	replaced := c.pcap(n, nil, "-w", filepath.Join(t.TempDir(), "replaced.pcapng"))
+	c.must(n.TakeOver(c.ctx))
+	replaced.endsWithTheAgent(t)
+	c.pcapOff(n, patience)
 	last := c.pcap(n, nil, "-w", filepath.Join(t.TempDir(), "last.pcapng"))
 	stop()
 	if err := <-pings; err != nil {
@@ -287,8 +292,13 @@ func TestPcapEndsWithItsReader(t *testing.T) {
 	}
 	c.account()
 	c.must(n.Stop(c.ctx))
-	_ = last.cmd.Wait()
-	if s := last.stderr.String(); !strings.Contains(s, "broke the capture off") && !strings.Contains(s, "the agent ends") {
+	last.endsWithTheAgent(t)
+}
+
+func (k *pcap) endsWithTheAgent(t *testing.T) {
+	t.Helper()
+	_ = k.cmd.Wait()
+	if s := k.stderr.String(); !strings.Contains(s, "broke the capture off") && !strings.Contains(s, "the agent ends") {
 		t.Errorf("the agent's end: %s", s)
 	}
 }
