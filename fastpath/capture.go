@@ -16,7 +16,7 @@ import (
 // capture.go shows another goroutine frames as they came in and what became of
 // each. A record of one is in one place at a time, as a frame's chunk is:
 //
-//	free ─ copied before the walk ─ walk, emit ─┬─ dropped, or in a tx ring ─────── seen ─┐
+//	free ─ copied before the walk ─ walk, emit ─┬─ dropped, or in a tx ring ─────────── seen ─┐
 //	 ▲                                          └─ handed over ─ in a tx ring, or lost ─ seen ─┤
 //	 └──────────────────────────── home ─────────────────────────── reader (Drain) ◄───────────┘
 //
@@ -32,9 +32,11 @@ const (
 )
 
 const (
-	// captureMemory is what a worker's records may take; mostRecords is enough for
-	// 20 ms of 200,000 frames/s.
+	// captureMemory is what a worker's records may take, and allMemory those of all
+	// workers; but a batch has room. mostRecords is enough for 20 ms of 200,000
+	// frames/s.
 	captureMemory = 8 << 20
+	allMemory     = 64 << 20
 	mostRecords   = 4096
 )
 
@@ -139,8 +141,8 @@ func (e *Engine) StartCapture(o CaptureOptions) (*Capture, error) {
 // makeRecords takes all the memory a capture needs, and touches it: the workers
 // must not wait for a page.
 func (c *Capture) makeRecords(e *Engine) error {
-	each := 1
-	for each < mostRecords && 2*each*c.options.Snaplen <= captureMemory {
+	each, memory := batch, min(captureMemory, allMemory/len(e.workers))
+	for each < mostRecords && 2*each*c.options.Snaplen <= memory {
 		each *= 2
 	}
 	all := 1
