@@ -47,7 +47,7 @@ type Trace struct {
 
 // TracePort is what would become of a frame received from port p: a walk of its own,
 // with its own rate limits, none of which is used up, and nobody learns from it.
-// Any goroutine; the snapshot is only read. It costs some 400 kB for a moment.
+// Any goroutine; the snapshot is only read. It costs some 200 kB for a moment.
 func TracePort(s *table.Snapshot, p *table.Port, l Limits, frame []byte) (Trace, error) {
 	w, f, err := traced(p.ID.Index()+1, l, frame)
 	if err != nil {

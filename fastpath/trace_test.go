@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"picot.dev/picot/fastpath/table"
+	"picot.dev/picot/learning"
 )
 
 // TestTraceAgreesWithTheWorkers: what a trace says of a frame is what the counters
@@ -110,29 +111,44 @@ func (r *rig) sent() (all [][]byte) {
 	return all
 }
 
-// TestTraceUsesNothingUp: neither the answers of a port nor the ICMP messages of the
-// uplinks, however often it is asked; and a walk's are its own.
+// TestTraceUsesNothingUp: a port that may answer once answers the first question that
+// is really asked, and learning is told its claim, however often both were traced.
 func TestTraceUsesNothingUp(t *testing.T) {
-	s := fullNode(t).Snapshot()
-	p := &s.Ports[1]
 	l := Limits{AnswerRate: 1, AnswerBurst: 1, ErrorRate: 1, ErrorBurst: 1}
 	for i, f := range families {
-		ask := arpFrame(t, broadcast, macA, 1, ipA, ipD)
-		if i == 1 {
-			group, sol := solicited(ip6D)
-			ask = nsFrame(t, group, macA, ip6A, sol, ip6D)
+		r := newRig(t, Config{Workers: 1, UplinkQueues: []int{1}, Limits: l})
+		network := r.Snapshot().Networks[r.Snapshot().Ports[r.portA.Index()].Net].Network
+		network.Learning = true
+		r.must(r.SetNetwork(network))
+		s := r.Snapshot()
+		r.Publish(s)
+		r.must(r.Observe(r.portA, learning.SuppressorOptions{}))
+		group, sol := solicited(ip6D)
+		ask := nsFrame(t, group, macStranger, addr("fd00:10::99"), sol, ip6D)
+		if i == 0 {
+			ask = arpFrame(t, broadcast, macStranger, 1, addr("10.0.0.99"), ipD)
 		}
-		w := NewWalk(16, l)
-		for range 3 {
-			if got, err := TracePort(s, p, l, ask); err != nil || got.Verdict != Answered {
-				t.Errorf("%s: %v %v %v", f.name, got.Verdict, got.Reason, err)
+		asked := func(what string) {
+			t.Helper()
+			for range 5 {
+				got, err := TracePort(s, &s.Ports[r.portA.Index()], l, ask)
+				if err != nil || got.Verdict != Answered || len(got.Claims) != 1 || got.Claims[0].MAC != macStranger {
+					t.Errorf("%s: traced %s: %v %v, claims %+v, %v", f.name, what, got.Verdict, got.Reason, got.Claims, err)
+				}
 			}
 		}
-		for _, want := range []Verdict{Answered, Dropped} {
-			if got := walk1(t, s, *p, w, walkCase{frame: ask}); got.Verdict != want {
-				t.Errorf("%s: the walk says %v, want %v", f.name, got.Verdict, want)
-			}
+		asked("before")
+		if told, _ := r.Observations().Counts(); told != 0 {
+			t.Errorf("%s: learning was told %d claims by traces", f.name, told)
 		}
+		r.deliver(r.kernels[r.portA], ask)
+		if c := r.accounted(r.portA, 1); c.Verdicts[Answered] != 1 {
+			t.Errorf("%s: traces used the port's answer up: %+v", f.name, c.Verdicts)
+		}
+		if told, _ := r.Observations().Counts(); told != 1 {
+			t.Errorf("%s: learning was told %d claims by a frame", f.name, told)
+		}
+		asked("after")
 	}
 }
 
@@ -141,8 +157,8 @@ func TestTraceUsesNothingUp(t *testing.T) {
 func TestTraceTellsClaims(t *testing.T) {
 	n := newNode(t)
 	network := n.Snapshot().Networks[n.Snapshot().Ports[n.portA.Index()].Net].Network
-	for _, learning := range []bool{false, true} {
-		network.Learning = learning
+	for _, learns := range []bool{false, true} {
+		network.Learning = learns
 		n.must(n.SetNetwork(network))
 		s := n.Snapshot()
 		for _, v6 := range []bool{false, true} {
@@ -151,7 +167,7 @@ func TestTraceTellsClaims(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !learning {
+			if !learns {
 				if len(got.Claims) != 0 {
 					t.Errorf("learned %+v", got.Claims)
 				}
@@ -175,6 +191,17 @@ func TestTraceOfAFrameNobodyTakes(t *testing.T) {
 		}
 		if got, err := TraceUplink(s, Limits{}, make([]byte, n)); err != nil || got.Verdict != Dropped {
 			t.Errorf("%d bytes of zero from an uplink: %v, %v", n, got.Verdict, err)
+		}
+	}
+}
+
+func BenchmarkTrace(b *testing.B) {
+	s := newNode(b).Snapshot()
+	frame := udpFrame(macD, macA, false, 5, 20)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := TracePort(s, &s.Ports[1], Limits{}, frame); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func testNode(t testing.TB) Node {
 	self := locator(t, "2001:db8:0:1::/64")
 	b.SetSelf(self, srv6.DefaultFunction, packet.HashKey{1, 2})
 	prefixes := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd00:10::/64")}
-	must(t, b.SetNetwork(table.Network{ID: 100, Name: "red", Prefixes: prefixes, LinkLocal: true,
+	must(t, b.SetNetwork(table.Network{ID: 100, Name: "red", Prefixes: prefixes, LinkLocal: true, Learning: true,
 		Gateway:   table.Gateway{MAC: packet.MAC{2, 0, 0, 0, 0, 0xfe}, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00:10::1")}},
 		Isolation: &table.Isolation{Rules: []table.IsolationRule{{From: []table.Segment{7}, To: []table.Segment{66}}}}}))
 	must(t, b.SetNetwork(table.Network{ID: 200, Name: "blue", Prefixes: prefixes, LinkLocal: true}))

@@ -37,8 +37,12 @@ func Print(w io.Writer, r *Result) {
 		}
 		row("as", "%s", o.Frame.Text)
 	}
-	for _, c := range r.Learned {
-		row("learned", "%s", strings.TrimSpace(fmt.Sprintf("%s here, %s evidence %s", c.MAC, c.Evidence, c.IP)))
+	for _, c := range r.Claims {
+		who := c.MAC
+		if c.IP != "" {
+			who += " with " + c.IP
+		}
+		row("learning", "is told that %s is here, %s evidence, unless it was a moment ago", who, c.Evidence)
 	}
 	for _, n := range r.Notes {
 		row("note", "%s", n)

@@ -21,7 +21,7 @@ type Result struct {
 	Neighbor *status.Neighbor `json:"neighbor,omitempty"`
 	FDB      *FDB             `json:"fdb,omitempty"`
 	Out      *Out             `json:"out,omitempty"` // what leaves
-	Learned  []Claim          `json:"learned,omitempty"`
+	Claims   []Claim          `json:"claims,omitempty"`
 	Notes    []string         `json:"notes,omitempty"`
 }
 

@@ -138,7 +138,10 @@ func (x *run) port(w *wish) error {
 		if c.IP != (packet.IP{}) {
 			claim.IP = c.IP.String()
 		}
-		x.result.Learned = append(x.result.Learned, claim)
+		x.result.Claims = append(x.result.Claims, claim)
+	}
+	if most := packet.EthernetLen + packet.VLANLen + p.MTU; p.MTU != 0 && len(frame) > most {
+		x.note("%s has MTU %d: its device would not let so long a frame in", p.Name, p.MTU)
 	}
 	if p.Down {
 		x.note("%s is down: no frame comes from it now", p.Name)

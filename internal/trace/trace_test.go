@@ -64,6 +64,9 @@ func cases() []traceCase {
 		{"from-node-elsewhere", Request{In: "up0", FromNode: "node2", Network: "red", Src: "10.0.0.13", Dst: "10.0.0.14"}, "dropped", "not_local"},
 		{"from-node-network", Request{In: "up0", FromNode: "node2", Network: "999", SrcMAC: "02:00:00:00:00:0d", DstMAC: "02:00:00:00:00:0a"}, "dropped", "outer_network_unknown"},
 		{"kernels", Request{In: "up0", Frame: "02000000000102000000000208004500"}, "passed", ""},
+		{"claims", Request{In: "va", Dst: "10.0.0.11", Src: "10.0.0.77", SrcMAC: "02:00:00:00:00:77"}, "local", ""},
+		{"claims6", Request{In: "va", Dst: "fd00:10::b", Src: "fd00:10::77", SrcMAC: "02:00:00:00:00:77"}, "local", ""},
+		{"longer-than-the-port", Request{In: "va", Dst: "10.0.0.11", Size: "1505"}, "dropped", "too_big"},
 		{"runt", Request{In: "va", Frame: "0200"}, "dropped", "runt"},
 	}
 }
