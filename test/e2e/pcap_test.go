@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -163,8 +164,23 @@ func TestPcapTellsWhatBecameOfFrames(t *testing.T) {
 			t.Logf("%+v", f)
 		}
 	}
+	c.traces(n, file, frames)
 	c.pcapFilters(n, a, b)
 	c.account()
+}
+
+// traces holds that "picot trace" says of a captured frame what became of it.
+func (c *cluster) traces(n *lab.Node, file string, frames []commented) {
+	c.t.Helper()
+	number := 1 + slices.IndexFunc(frames, func(f commented) bool { return strings.Contains(f.comment, "reason=spoofed_ip") })
+	if number == 0 {
+		return // said above
+	}
+	out, err := exec.CommandContext(c.ctx, picot, "trace", "--run-dir", n.RunDir(), "--in", frames[number-1].device,
+		"--read", file, "--number", fmt.Sprint(number)).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "dropped spoofed_ip") {
+		c.t.Errorf("trace of frame %d, %+v: %v\n%s", number, frames[number-1], err, out)
+	}
 }
 
 // pcapFilters pipes captures into tshark, as a user does, while a pings b and is
