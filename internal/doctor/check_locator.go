@@ -49,6 +49,9 @@ func wantedChecks(c *Config, f *Facts) []Check {
 		out = append(out, a.fail("own", or(t.Mend, "give each node a locator of its own"), "%s", t.Text))
 	case !known:
 		out = append(out, a.fail("own", "add an SRv6Node "+c.Node+" with this node's locator, or give another --node-name", "there is no SRv6Node %s", c.Node))
+	case f.Agent.Runs && f.Agent.Status.Locator != "" && f.Agent.Status.Locator != self.Locator.String():
+		out = append(out, a.fail("own", "give doctor the agent's --manifests or --kubeconfig; if it has them, picot show status says what the agent waits for",
+			"%s, and the agent uses %s", self.Locator, f.Agent.Status.Locator))
 	default:
 		out = append(out, a.ok("own", "%s, no other node's", self.Locator))
 		out = append(out, hostInLocator(a, f, self.Locator))
@@ -156,6 +159,12 @@ func guardCheck(c *Config, f *Facts) Check {
 			missing = append(missing, fmt.Sprintf("rule %d to table %d", o.Priority+offset, table))
 		}
 	}
+	if self, err := netip.ParsePrefix(f.Agent.Status.Locator); err == nil {
+		has := slices.ContainsFunc(f.Routing.Routes, func(r routes.Route) bool { return r.Table == o.Table && r.Unreachable && r.Prefix == self })
+		if !has {
+			missing = append(missing, fmt.Sprintf("unreachable %s in table %d", self, o.Table))
+		}
+	}
 	for _, locator := range locators(f) {
 		has := slices.ContainsFunc(f.Routing.Routes, func(r routes.Route) bool {
 			return r.Table == o.GuardTable && r.Unreachable && r.Prefix == locator
@@ -199,9 +208,10 @@ func wayChecks(c *Config, f *Facts, node string, w Way) []Check {
 		return []Check{a.fail("route", static, "to %s: %v", n.Locator, w.Err)}
 	}
 	var out, resolved []Check
-	var through []string
+	var through, astray []string
 	for _, h := range w.Hops {
 		if !slices.Contains(c.Uplinks, h.Device) {
+			astray = append(astray, fmt.Sprintf("%s dev %s", h.Gateway, h.Device))
 			continue
 		}
 		through = append(through, fmt.Sprintf("%s dev %s", h.Gateway, h.Device))
@@ -218,9 +228,24 @@ func wayChecks(c *Config, f *Facts, node string, w Way) []Check {
 	if n.NextHop.IsValid() && !f.Agent.Runs {
 		by += "; the agent makes the route to the locator"
 	}
+	if len(astray) > 0 {
+		out = append(out, a.warn("ecmp", "name its device in --uplink, or take it out of the route", "a next hop is over no uplink and is not used: %s", strings.Join(astray, ", ")))
+	}
 	out = append(out, a.ok("route", "to %s via %s; made by %s", n.Locator, strings.Join(through, ", "), by))
 	out = append(out, resolved...)
-	return append(out, pingCheck(a, f, w))
+	out = append(out, pingCheck(a, f, w))
+	if w.Pinged && w.PingErr == nil && w.Size > 0 {
+		out = append(out, sizeCheck(a, w))
+	}
+	return out
+}
+
+func sizeCheck(a about, w Way) Check {
+	if w.SizeErr == nil {
+		return a.ok("packet size", "packets of %d bytes arrive", w.Size)
+	}
+	return a.fail("packet size", fmt.Sprintf("raise the MTU of the underlay's links on the way there to %d, in both directions; or lower the networks' mtu", w.Size),
+		"short packets are answered, those of %d bytes are not: %v", w.Size, w.SizeErr)
 }
 
 func neighbourCheck(a about, f *Facts, h Hop) Check {

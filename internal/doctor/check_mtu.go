@@ -60,6 +60,46 @@ func here(c *Config, w *Wanted) map[string]desired.Network {
 	return out
 }
 
+// neededHere is the longest inner IP packet that a network of this node's endpoints
+// wants carried, and which says so; 0: none says anything.
+func neededHere(c *Config, w *Wanted) (bytes int, why string) {
+	networks := here(c, w)
+	for _, name := range slices.Sorted(maps.Keys(networks)) {
+		n := networks[name]
+		if n.Has6() && n.MTU == 0 && icmperr.MinMTU6 > bytes {
+			bytes, why = icmperr.MinMTU6, "the least of IPv6, network "+name
+		}
+		if n.MTU > bytes {
+			bytes, why = n.MTU, "mtu of network "+name
+		}
+	}
+	return bytes, why
+}
+
+// longestEcho is of a packet that arrives in one chunk, and is answered.
+const longestEcho = 3800
+
+// packetSize is how long a packet the way to a node should take: what the networks
+// need, else what the uplinks carry. An echo does not pass the SIDs of spec.via.
+func packetSize(c *Config, f *Facts, node string, w Way) int {
+	n := f.Wanted.State.Nodes[node]
+	if len(n.Via) > 0 || len(w.Hops) == 0 {
+		return 0
+	}
+	size := longestEcho
+	if need, _ := neededHere(c, f.Wanted); need > 0 {
+		head, _ := overhead(n)
+		size = min(size, need+head)
+	}
+	for _, h := range w.Hops {
+		size = min(size, h.MTU)
+	}
+	if size <= shortest {
+		return 0
+	}
+	return size
+}
+
 func mtuChecks(c *Config, f *Facts) []Check {
 	var out []Check
 	head, text := widest(c, f.Wanted)
@@ -82,6 +122,12 @@ func mtuChecks(c *Config, f *Facts) []Check {
 	} else if len(c.Uplinks) > 1 && len(seen) == 1 {
 		out = append(out, about{"mtu", ""}.ok("equal", "all uplinks have the same"))
 	}
+	for _, n := range f.Agent.Status.Nodes {
+		if n.PathMTU > 0 {
+			out = append(out, about{"mtu", n.Node}.warn("path", "raise the MTU of the underlay's links on the way there; the agent tries larger packets again after ten minutes",
+				"the underlay said Packet Too Big: %d on the way to its locator, not more", n.PathMTU))
+		}
+	}
 	return append(out, workloadMTUs(c, f, head)...)
 }
 
@@ -90,17 +136,7 @@ func uplinkMTU(c *Config, f *Facts, d *Device, head int, text string) Check {
 	set := func(mtu int) string {
 		return fmt.Sprintf("ip link set dev %s mtu %d, and the same in the underlay (%d for frames with a VLAN tag)", d.Name, mtu, mtu+4)
 	}
-	networks := here(c, f.Wanted)
-	need, why := 0, ""
-	for _, name := range slices.Sorted(maps.Keys(networks)) {
-		n := networks[name]
-		if n.Has6() && n.MTU == 0 && icmperr.MinMTU6 > need {
-			need, why = icmperr.MinMTU6, "the least of IPv6, network "+name
-		}
-		if n.MTU > need {
-			need, why = n.MTU, "mtu of network "+name
-		}
-	}
+	need, why := neededHere(c, f.Wanted)
 	if need == 0 {
 		return a.ok("uplink", "%d carries inner packets of %d: %d - %d (%s)", d.MTU, d.MTU-head, d.MTU, head, text)
 	}

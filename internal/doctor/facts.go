@@ -179,6 +179,9 @@ type Way struct {
 	Owner   uint8 // protocol of the route
 	Pinged  bool
 	PingErr error
+	// Size is of the longest IPv6 packet that was sent there; 0: none.
+	Size    int
+	SizeErr error
 }
 
 // Hop is a next hop.

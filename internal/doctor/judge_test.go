@@ -59,9 +59,10 @@ func well() (*Config, *Facts) {
 		Routes: []routes.Route{
 			{Table: o.GuardTable, Prefix: prefix("2001:db8:0:1::/64"), Protocol: o.Protocol, Unreachable: true},
 			{Table: o.GuardTable, Prefix: prefix("2001:db8:0:2::/64"), Protocol: o.Protocol, Unreachable: true},
+			{Table: o.Table, Prefix: prefix("2001:db8:0:1::/64"), Protocol: o.Protocol, Unreachable: true},
 		},
 		Ways: map[string]Way{"node2": {
-			Target: netip.MustParseAddr("2001:db8:0:2:d20::"), Owner: unix.RTPROT_STATIC, Pinged: true,
+			Target: netip.MustParseAddr("2001:db8:0:2:d20::"), Owner: unix.RTPROT_STATIC, Pinged: true, Size: 1500,
 			Hops: []Hop{{Device: "up0", Gateway: netip.MustParseAddr("fe80::2"), MAC: "02:00:00:00:00:02", Usable: true}},
 		}},
 	}
@@ -224,6 +225,16 @@ func TestEachFaultTurnsItsCheck(t *testing.T) {
 		{"next hop silent", way(func(w *Way) { w.Hops[0].Usable = false }), Fail, "locator node2/next hop", "fe80::2 on up0", "ping -c 1 -I up0 fe80::2"},
 		{"no echo", way(func(w *Way) { w.PingErr = errSilent }), Fail, "locator node2/echo", "does not answer: silence", "picot doctor on that node"},
 
+		{"long packets vanish", way(func(w *Way) { w.SizeErr = errSilent }), Fail, "locator node2/packet size", "1500 bytes are not", "raise the MTU"},
+		{"half an ECMP set", way(func(w *Way) {
+			w.Hops = append(w.Hops, Hop{Device: "eth9", Gateway: netip.MustParseAddr("fe80::3"), Usable: true})
+		}), Warn, "locator node2/ecmp", "fe80::3 dev eth9", "--uplink"},
+		{"a lowered path MTU", func(_ *Config, f *Facts) { f.Agent.Status.Nodes = []status.Node{{Node: "node2", PathMTU: 1400}} }, Warn, "mtu node2/path", "1400", "raise the MTU"},
+		{"another locator", func(_ *Config, f *Facts) {
+			f.Agent.Status.Locator = "2001:db8:0:9::/64"
+			f.Routing.Routes = append(f.Routing.Routes, routes.Route{Table: 28777, Prefix: prefix("2001:db8:0:9::/64"), Protocol: 112, Unreachable: true})
+		}, Fail, "locator node1/own", "the agent uses 2001:db8:0:9::/64", "--manifests"},
+		{"no own unreachable", func(_ *Config, f *Facts) { f.Routing.Routes = f.Routing.Routes[:2] }, Fail, "locator /guard", "unreachable 2001:db8:0:1::/64 in table 28777", "--refresh"},
 		{"not ready", func(_ *Config, f *Facts) {
 			f.Agent.Status.Ready, f.Agent.Status.Waiting = false, []string{"uplink up0"}
 		}, Fail, "agent /ready", "uplink up0", "picot show status"},
@@ -267,6 +278,30 @@ func TestEachFaultTurnsItsCheck(t *testing.T) {
 				t.Errorf("%s did not turn; only %q", c.check, turned)
 			}
 		})
+	}
+}
+
+// An IPv6 network needs an underlay that carries 1280 within; one of IPv4 alone
+// takes what there is. Both families in one network need the larger.
+func TestUplinkMTUByFamily(t *testing.T) {
+	for _, n := range []struct {
+		prefixes []netip.Prefix
+		mtu      int
+		want     Outcome
+	}{
+		{[]netip.Prefix{prefix("10.0.0.0/24")}, 1333, OK},
+		{[]netip.Prefix{prefix("fd00:10::/64")}, 1333, Fail},
+		{[]netip.Prefix{prefix("10.0.0.0/24"), prefix("fd00:10::/64")}, 1333, Fail},
+		{[]netip.Prefix{prefix("fd00:10::/64")}, 1334, OK},
+		{[]netip.Prefix{prefix("10.0.0.0/24"), prefix("fd00:10::/64")}, 1334, OK},
+	} {
+		c, f := well()
+		f.Wanted.State.Networks["red"] = desired.Network{Name: "red", Prefixes: n.prefixes}
+		d := f.Devices["up0"]
+		head, text := widest(c, f.Wanted)
+		if d.MTU = n.mtu; uplinkMTU(c, f, &d, head, text).Outcome != n.want {
+			t.Errorf("%v over %d: %+v", n.prefixes, n.mtu, uplinkMTU(c, f, &d, head, text))
+		}
 	}
 }
 

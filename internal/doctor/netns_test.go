@@ -52,6 +52,14 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
+// routes gives the node again what goes with its uplink's addresses.
+func (n *node) routes() {
+	n.t.Helper()
+	n.ns.IP(n.t, "-6 addr replace 2001:db8:1::2/64 dev up0 nodad")
+	n.ns.IP(n.t, "-6 route replace "+otherLocator+" via "+gateway+" dev up0 proto static")
+	n.until(n.ns, "ping -c1 -W1 "+gateway)
+}
+
 // plug makes a pod's veth, its host end down as the agent wants it.
 func (n *node) plug() {
 	n.t.Helper()
@@ -160,6 +168,16 @@ func TestPlantedFaultsAndTheirMends(t *testing.T) {
 				n.far.Addr(t, "r0", gateway+"/64")
 				n.until(n.ns, "ping -c1 -W1 "+gateway)
 			}},
+		{"uplink down", func() { n.ns.Down(t, "up0") }, "device up0/up", Fail,
+			func(x Check) {
+				n.follow(n.ns, x, "ip link set dev up0 up")
+				n.routes()
+			}},
+		{"IPv6 off on the uplink", func() { n.ns.Sysctl(t, "net.ipv6.conf.up0.disable_ipv6", "1") }, "device up0/source address", Fail,
+			func(x Check) {
+				n.follow(n.ns, x, "sysctl -w net.ipv6.conf.up0.disable_ipv6=0")
+				n.routes()
+			}},
 		{"device gone", func() { n.ns.IP(t, "link del w0") }, "device w0/exists", Fail,
 			func(Check) { n.plug() }},
 		{"port up without picot's program", func() { n.ns.Up(t, "w0") }, "device w0/up", Warn,
@@ -219,7 +237,7 @@ func TestPlantedFaultsAndTheirMends(t *testing.T) {
 // and a node that loses its locator, or sends over its own address, has no way.
 func follows(first, second string) bool {
 	switch first {
-	case "device up0/up", "kernel /seg6":
+	case "device up0/up", "device up0/source address", "kernel /seg6":
 		return strings.HasPrefix(second, "locator node2/") || second == "device up0/source address" || second == "device up0/redirect target"
 	case "device w0/exists", "mtu up0/uplink":
 		return second == "mtu w0/workload"

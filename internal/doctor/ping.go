@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pingFor bounds all echo requests of one run; a node that answers does so at once.
-const pingFor = 3 * time.Second
+// pingFor bounds the echo requests of one length; a node that answers does so at once.
+const pingFor = 2 * time.Second
 
 // pingEvery is between two requests to who has not answered yet.
 const pingEvery = 200 * time.Millisecond
@@ -29,37 +29,61 @@ const (
 var errSilent = fmt.Errorf("silence for %v", pingFor)
 
 // pingAll sends ICMPv6 echo requests to a SID of each node that has a way, marked
-// as the agent's own (RFC 9259 section 4.1).
-func pingAll(ctx context.Context, mark uint32, ways map[string]Way) {
-	targets := map[netip.Addr]string{}
+// as the agent's own (RFC 9259 section 4.1): short ones, and to who answers these
+// packets as long as need says.
+func pingAll(ctx context.Context, mark uint32, ways map[string]Way, need func(node string, w Way) int) {
+	short := map[string]int{}
 	for name, w := range ways {
 		if w.Err == nil && w.Target.IsValid() {
-			targets[w.Target] = name
+			short[name] = shortest
 		}
 	}
-	if len(targets) == 0 {
-		return
-	}
-	err := ping(ctx, mark, targets, func(name string) {
-		w := ways[name]
-		w.Pinged = true
-		ways[name] = w
-	})
-	for _, name := range targets { // those who have not answered
+	long := map[string]int{}
+	for name, err := range ping(ctx, mark, ways, short) {
 		w := ways[name]
 		w.Pinged, w.PingErr = true, err
-		if w.PingErr == nil {
-			w.PingErr = errSilent
+		if err == nil {
+			w.Size = need(name, w)
 		}
+		if w.Size > 0 {
+			long[name] = w.Size
+		}
+		ways[name] = w
+	}
+	for name, err := range ping(ctx, mark, ways, long) {
+		w := ways[name]
+		w.SizeErr = err
 		ways[name] = w
 	}
 }
 
-// ping asks all targets until each has answered, and takes those out that have.
-func ping(ctx context.Context, mark uint32, targets map[netip.Addr]string, answered func(string)) error {
+// ping sends packets of that many bytes to the nodes until each has answered, and
+// says of each why it has not.
+func ping(ctx context.Context, mark uint32, ways map[string]Way, sizes map[string]int) map[string]error {
+	results, targets := map[string]error{}, map[netip.Addr]string{}
+	for name := range sizes {
+		targets[ways[name].Target] = name
+	}
+	if len(targets) == 0 {
+		return results
+	}
+	err := exchange(ctx, mark, targets, sizes, func(name string) { results[name] = nil })
+	for _, name := range targets { // those who have not answered
+		if results[name] = err; err == nil {
+			results[name] = errSilent
+		}
+	}
+	return results
+}
+
+// exchange takes those who answered out of targets.
+func exchange(ctx context.Context, mark uint32, targets map[netip.Addr]string, sizes map[string]int, answered func(string)) error {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		return errors.Join(raw.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark))
+			// No packet is cut up here, whatever the kernel remembers of the path.
+			err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark)),
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1),
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE))
 		}), err)
 	}}
 	conn, err := config.ListenPacket(ctx, "ip6:ipv6-icmp", "::")
@@ -69,10 +93,10 @@ func ping(ctx context.Context, mark uint32, targets map[netip.Addr]string, answe
 	defer conn.Close()
 	until := time.Now().Add(pingFor)
 	sent := map[netip.Addr]error{}
-	b := make([]byte, 1500)
+	b := make([]byte, 1<<16)
 	for round := uint16(1); len(targets) > 0 && time.Now().Before(until) && ctx.Err() == nil; round++ {
-		for t := range targets {
-			_, sent[t] = conn.WriteTo(echo(round), &net.IPAddr{IP: t.AsSlice()})
+		for t, name := range targets {
+			_, sent[t] = conn.WriteTo(echo(round, sizes[name]), &net.IPAddr{IP: t.AsSlice()})
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(pingEvery))
 		for len(targets) > 0 {
@@ -84,11 +108,11 @@ func ping(ctx context.Context, mark uint32, targets map[netip.Addr]string, answe
 				return err
 			}
 			a, ok := from.(*net.IPAddr)
-			if !ok || n < 8 || b[0] != echoReply || binary.BigEndian.Uint16(b[4:]) != identifier() {
+			if !ok || n < echoHeader || b[0] != echoReply || binary.BigEndian.Uint16(b[4:]) != identifier() {
 				continue
 			}
 			ip, _ := netip.AddrFromSlice(a.IP)
-			if name, asked := targets[ip]; asked {
+			if name, asked := targets[ip]; asked && n == sizes[name]-ip6Header {
 				delete(targets, ip)
 				answered(name)
 			}
@@ -104,9 +128,18 @@ func ping(ctx context.Context, mark uint32, targets map[netip.Addr]string, answe
 
 func identifier() uint16 { return uint16(os.Getpid()) }
 
-// echo is a request; the kernel adds the checksum.
-func echo(sequence uint16) []byte {
-	b := append([]byte{echoRequest, 0, 0, 0, 0, 0, 0, 0}, "picot doctor"...)
+const (
+	ip6Header  = 40
+	echoHeader = 8
+	shortest   = ip6Header + echoHeader + len(filler)
+	filler     = "picot doctor"
+)
+
+// echo is a request in a packet of size bytes; the kernel adds the checksum.
+func echo(sequence uint16, size int) []byte {
+	b := make([]byte, size-ip6Header)
+	b[0] = echoRequest
+	copy(b[echoHeader:], filler)
 	binary.BigEndian.PutUint16(b[4:], identifier())
 	binary.BigEndian.PutUint16(b[6:], sequence)
 	return b

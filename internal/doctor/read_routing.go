@@ -47,7 +47,7 @@ func readRouting(ctx context.Context, c *Config, f *Facts) Routing {
 		}
 	}
 	if c.Ping == PingAlways || c.Ping == PingAuto && f.Agent.Runs {
-		pingAll(ctx, c.Owner.Mark, r.Ways)
+		pingAll(ctx, c.Owner.Mark, r.Ways, func(node string, w Way) int { return packetSize(c, f, node, w) })
 	}
 	return r
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // askServerFor bounds the questions to the API server.
-const askServerFor = 10 * time.Second
+const askServerFor = 6 * time.Second
 
 // readWanted reads the source once; nil: none is given.
 func readWanted(ctx context.Context, c *Config) *Wanted {

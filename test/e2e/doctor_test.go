@@ -20,9 +20,8 @@ import (
 // warns or fails, by part object/check. Its exit says whether anything fails.
 func (c *cluster) examine(n *lab.Node, more ...string) map[string]doctor.Check {
 	c.t.Helper()
-	args := append([]string{"doctor", "-o", "json", "--node-name", n.Name, "--uplink", lab.UplinkDevice, "--bpffs", c.BPFFS(), "--run-dir", n.RunDir(),
-		"--manifests", c.Manifests()}, more...)
-	out, err := n.Command(c.ctx, picot, args...).Output()
+	args := append([]string{"doctor", "-o", "json"}, n.Args()[1:]...) // its flags are the agent's
+	out, err := n.Command(c.ctx, picot, append(args, more...)...).Output()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		c.t.Fatal(err)
@@ -55,8 +54,8 @@ func (c *cluster) well(n *lab.Node) {
 }
 
 // Beside a living agent everything is well, frames go on, and what is planted is
-// seen by name: an agent over there that is dead, a guard that went, an agent here
-// that was killed. What each mend says makes it well again.
+// seen by name: an underlay that is too narrow, an agent over there that is dead,
+// one here that was killed. What each mend says makes it well again.
 func TestDoctorBesideAnAgent(t *testing.T) {
 	c := newCluster(t, lab.Routed)
 	for i := range 2 {
@@ -74,8 +73,17 @@ func TestDoctorBesideAnAgent(t *testing.T) {
 
 	c.account()
 
-	c.must(peer.Kill())
+	// Somewhere on the way it is narrower than at the uplinks.
+	c.on(c.underlay(), "ip link set dev "+peer.RouterIf+" mtu 1400")
 	bad := c.examine(node)
+	if x := bad["locator "+peer.Name+"/packet size"]; x.Outcome != doctor.Fail || !strings.Contains(x.Mend, "on the way there to 1500") || len(bad) != 1 {
+		t.Errorf("a narrow underlay: %v", bad)
+	}
+	c.on(c.underlay(), "ip link set dev "+peer.RouterIf+" mtu 1500")
+	c.well(node)
+
+	c.must(peer.Kill())
+	bad = c.examine(node)
 	if x := bad["locator "+peer.Name+"/echo"]; x.Outcome != doctor.Fail || !strings.Contains(x.Mend, "an agent runs there") {
 		t.Errorf("a dead agent over there: %v", bad)
 	}
@@ -91,11 +99,19 @@ func TestDoctorBesideAnAgent(t *testing.T) {
 	c.must(peer.WaitReady(c.ctx, 1))
 	c.well(node)
 	c.well(peer)
+}
 
+// A guard that went, and an agent that hangs, are seen by name.
+func TestDoctorBesideAHangingAgent(t *testing.T) {
+	c := newCluster(t, lab.Routed)
+	node := c.node(lab.NodeOptions{})
+	c.on(c.underlay(), "ethtool -K "+node.RouterIf+" gro on")
+	c.start(0)
+	c.well(node)
 	// The agent is stopped for a moment, lest it mends the guard before it is looked at.
 	c.on(node, fmt.Sprintf("kill -STOP %d", node.PID()))
 	c.on(node, "ip -6 rule del pref 70")
-	bad = c.examine(node, "--ping=false")
+	bad := c.examine(node, "--ping=false")
 	c.on(node, fmt.Sprintf("kill -CONT %d", node.PID()))
 	if x := bad["locator /guard"]; x.Outcome != doctor.Fail || !strings.Contains(x.Found, "rule 70") {
 		t.Errorf("without the guard's first rule: %v", bad)
