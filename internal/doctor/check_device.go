@@ -124,7 +124,9 @@ func foreignProgram(a about, d *Device) Check {
 			return a.fail("xdp program", "remove it with its owner's tool, or: ip link set dev "+d.Name+" xdp off (an agent of another --node-name or --bpffs: picot cleanup with its settings)",
 				"XDP program %d (%s) is on it, which is not pinned for this node; %s", p.ID, p.Name, p.By)
 		}
-		return a.ok("xdp program", "picot's, %s", p.Name)
+	}
+	if len(d.Programs) > 0 {
+		return a.ok("xdp program", "picot's, %s", d.Programs[0].Name)
 	}
 	return a.ok("xdp program", "none")
 }
