@@ -91,7 +91,7 @@ func (c *capture) frame(b []byte, captured, length, kind uint32) ([]byte, error)
 	case uint64(captured) > uint64(len(b)):
 		return nil, fmt.Errorf("%w: frame %d: %d bytes are said to be in a piece of %d: the file is damaged", ErrCapture, c.seen, captured, len(b))
 	case captured < length:
-		return nil, fmt.Errorf("%w: of frame %d only %d of %d bytes were captured: capture it whole (tcpdump -s 0)", ErrCapture, c.seen, captured, length)
+		return nil, fmt.Errorf("%w: of frame %d only %d of %d bytes were captured: capture it whole (picot pcap --snaplen %d, tcpdump -s 0)", ErrCapture, c.seen, captured, length, fastpath.TraceMax)
 	case captured > fastpath.TraceMax:
 		return nil, fmt.Errorf("%w: frame %d has %d bytes: at most %d", ErrCapture, c.seen, captured, fastpath.TraceMax)
 	}

@@ -216,6 +216,7 @@ func TestTraceComesTrue(t *testing.T) {
 		})
 	}
 	t.Run("captures and errors", d.capturesAndErrors)
+	t.Run("captured by picot", d.capturedByPicot)
 }
 
 // books are the first node's, but for what goes on by itself.
@@ -301,5 +302,36 @@ func (d *tracing) capturesAndErrors(t *testing.T) {
 	out, err = d.picot("--in", "default/a", "--dst", "10.0.0.13", "--size", "1500")
 	if err != nil || !strings.Contains(out, "dropped too_big") || !strings.Contains(out, "ICMP fragmentation needed, MTU 1446") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// capturedByPicot: a frame that "picot pcap" shows as dropped is traced to the same end.
+func (d *tracing) capturedByPicot(t *testing.T) {
+	d = d.in(t)
+	file := filepath.Join(t.TempDir(), "drops.pcapng")
+	want := d.trace("--in", d.a.Device, "--dst", "fd00:10::99", "--dst-mac", "02:00:00:00:99:99")
+	frame, err := hex.DecodeString(want.Frame.Hex)
+	must(t, err)
+	pcap := d.n1.Command(within(t, 60*time.Second), picot, "pcap", "--run-dir", d.n1.RunDir(), "--port", d.a.Device,
+		"--reason", want.Reason, "--count", "1", "-w", file)
+	must(t, pcap.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- pcap.Wait() }()
+	testnet.Eventually(t, patience, "a frame is captured", func() error {
+		sendRaw(t, d.a.Netns(), lab.PodDevice, frame)
+		select {
+		case err := <-ended:
+			must(t, err)
+			return nil
+		case <-time.After(50 * time.Millisecond):
+			return errNone
+		}
+	})
+	var got trace.Result
+	out, err := d.picot("--in", d.a.Device, "--read", file, "-o", "json")
+	must(t, err)
+	must(t, json.Unmarshal([]byte(out), &got))
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("traced %+v\nwant %+v", got, want)
 	}
 }
