@@ -165,7 +165,7 @@ func TestPcapTellsWhatBecameOfFrames(t *testing.T) {
 		}
 	}
 	c.traces(n, file, frames)
-	c.pcapFilters(n, a, b)
+	c.pcapFilters(n, a, b, far)
 	c.account()
 }
 
@@ -183,9 +183,9 @@ func (c *cluster) traces(n *lab.Node, file string, frames []commented) {
 	}
 }
 
-// pcapFilters pipes captures into tshark, as a user does, while a pings b and is
-// dropped for another's address.
-func (c *cluster) pcapFilters(n *lab.Node, a, b *lab.Pod) {
+// pcapFilters pipes captures into tshark, as a user does, while a pings b and far and
+// is dropped for another's address.
+func (c *cluster) pcapFilters(n *lab.Node, a, b, far *lab.Pod) {
 	c.t.Helper()
 	for _, x := range []struct {
 		args  []string
@@ -197,6 +197,9 @@ func (c *cluster) pcapFilters(n *lab.Node, a, b *lab.Pod) {
 		}},
 		{[]string{"--ip", b.IP4().String(), "--network", "red", "--port", b.Device, "--mac", b.MAC, "--snaplen", "64"}, 4, func(f commented) bool {
 			return strings.Contains(f.comment, b.Device) && strings.HasPrefix(f.comment, "verdict=local ")
+		}},
+		{[]string{"--port", lab.UplinkDevice, "--mac", far.MAC, "--ip", far.IP4().String()}, 6, func(f commented) bool {
+			return strings.HasPrefix(f.comment, "verdict=remote port="+a.Device) || strings.HasPrefix(f.comment, "verdict=local port="+lab.UplinkDevice)
 		}},
 	} {
 		r, w, err := os.Pipe()
@@ -213,6 +216,7 @@ func (c *cluster) pcapFilters(n *lab.Node, a, b *lab.Pod) {
 		c.must(r.Close())
 		eventually(c.t, patience, fmt.Sprint(x.args, " ends by itself"), func() error {
 			_, _ = a.Run(c.ctx, "ping", "-c", "3", "-i", "0.05", "-W", "1", b.IP4().String())
+			_, _ = a.Run(c.ctx, "ping", "-c", "3", "-i", "0.05", "-W", "1", far.IP4().String())
 			_, _ = a.Run(c.ctx, "ping", "-c", "3", "-i", "0.05", "-W", "1", "-I", "10.0.0.99", b.IP4().String())
 			select {
 			case err := <-done:
@@ -293,6 +297,13 @@ func TestPcapEndsWithItsReader(t *testing.T) {
 		if out := c.pcapRefused(n, strings.Fields(line)...); !strings.Contains(out, say) {
 			t.Errorf("%s: %s", line, out)
 		}
+	}
+
+	// The only port goes.
+	gone := c.pcap(n, nil, "-w", filepath.Join(t.TempDir(), "gone.pcapng"), "--port", b.Device)
+	c.must(c.DeletePod(c.ctx, b))
+	if err := gone.cmd.Wait(); err != nil || !strings.Contains(gone.stderr.String(), "(port "+b.Device+" is gone)") {
+		t.Errorf("a port that went: %v: %s", err, gone.stderr)
 	}
 
 	// The agent ends, for a newer one's sake and by itself: so does the capture, and
