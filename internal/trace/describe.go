@@ -48,20 +48,22 @@ func describePacket(b []byte, l *packet.Layout, inside int) string {
 		}
 		return fmt.Sprintf("EtherType %#04x, %d bytes", l.EtherType, len(b))
 	}
-	version, src, dst := "IPv6", packet.IP{}, packet.IP{}
-	if l.IsIPv4() {
-		version = "IPv4"
-		p := packet.IPv4(b[l.L3:])
-		src, dst = p.Source(), p.Destination()
-	} else {
-		p := packet.IPv6(b[l.L3:])
-		src, dst = p.Source(), p.Destination()
-	}
+	version, src, dst := addressesOf(b, l)
 	text := fmt.Sprintf("%s %s > %s, %s, %d bytes of IP", version, src, dst, describeUpper(b, l), l.L3Len)
 	if inner, ok := innerOf(b, l); ok && inside > 0 {
 		text += " [" + describe(inner, inside-1) + "]"
 	}
 	return text
+}
+
+// addressesOf are those of an IP packet.
+func addressesOf(b []byte, l *packet.Layout) (version string, src, dst packet.IP) {
+	if l.IsIPv4() {
+		p := packet.IPv4(b[l.L3:])
+		return "IPv4", p.Source(), p.Destination()
+	}
+	p := packet.IPv6(b[l.L3:])
+	return "IPv6", p.Source(), p.Destination()
 }
 
 // innerOf is the frame inside an SRv6 packet.

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"encoding/hex"
 	"fmt"
 	"strconv"
 
@@ -53,17 +52,12 @@ func (x *run) question(net table.NetIndex) {
 
 // routed tells where the network's gateway sends an IP packet.
 func (x *run) routed(net table.NetIndex) {
-	b, err := hex.DecodeString(x.result.Frame.Hex)
+	b := x.frame
 	var l packet.Layout
-	if err != nil || !packet.Parse(b, &l) || l.L3Len == 0 {
+	if !packet.Parse(b, &l) || l.L3Len == 0 {
 		return
 	}
-	ip := packet.IP{}
-	if l.IsIPv4() {
-		ip = packet.IPv4(b[l.L3:]).Destination()
-	} else {
-		ip = packet.IPv6(b[l.L3:]).Destination()
-	}
+	_, _, ip := addressesOf(b, &l)
 	n, ok := x.snap.Neighbor(net, ip)
 	if !ok {
 		x.step("gateway", "%s is nobody's", ip)

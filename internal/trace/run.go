@@ -52,6 +52,7 @@ type run struct {
 	node   Node
 	snap   *table.Snapshot
 	result *Result
+	frame  []byte // as it comes in
 	trace  fastpath.Trace
 	from   table.Segment // the sender's
 }
@@ -127,7 +128,7 @@ func (x *run) port(w *wish) error {
 			return err
 		}
 	}
-	x.result.Frame = frameOfBytes(frame)
+	x.frame, x.result.Frame = frame, frameOfBytes(frame)
 	if x.trace, err = fastpath.TracePort(x.snap, p, x.node.Limits, frame); err != nil {
 		return fmt.Errorf("%w: %w", ErrRequest, err)
 	}
