@@ -25,7 +25,7 @@ type Config struct {
 	MaxPorts int
 	// UplinkQueues is the number of queues of each uplink.
 	UplinkQueues []int
-	// ChunksPerShard and PortsPerShard cut the mapping; 0: 2048 and 16.
+	// ChunksPerShard and PortsPerShard cut the mapping; 0: xsk.DefaultChunksPerShard and 16.
 	ChunksPerShard, PortsPerShard int
 	HugePages                     bool
 	// Nice is the nice value of the workers' threads, where theirs is higher and
@@ -54,9 +54,10 @@ type Engine struct {
 	inUse   []atomic.Int32 // queues in use, by uplink
 	slots   []*slot
 	started bool
-	awake   atomic.Int64  // until then, by clock, workers are to stay awake
-	frozen  func()        // ends the freeze
-	hold    chan struct{} // until it is closed the workers wait; nil: they do not
+	awake   atomic.Int64 // until then, by clock, workers are to stay awake
+	frozen  func()       // ends the freeze
+	held    atomic.Bool  // the workers of a prepared engine wait
+	began   chan int64   // when each of those did, by monotonic
 	ended   chan struct{}
 	touched chan struct{} // closed once nobody touches the memory's pages any more
 	closing atomic.Bool   // ends the touching
@@ -151,7 +152,7 @@ const startsFor = time.Second
 
 func (c Config) withDefaults() (Config, error) {
 	if c.ChunksPerShard == 0 {
-		c.ChunksPerShard = 2048
+		c.ChunksPerShard = xsk.DefaultChunksPerShard
 	}
 	if c.PortsPerShard == 0 {
 		c.PortsPerShard = 16
@@ -329,7 +330,7 @@ func (e *Engine) launch() error {
 	if err == nil {
 		return nil
 	}
-	if e.hold != nil {
+	if e.held.Load() {
 		return err // Abandon ends those that run
 	}
 	for _, w := range running {

@@ -3,6 +3,7 @@ package fastpath
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -14,12 +15,14 @@ import (
 //
 //	old                        new
 //	Offer ── sockets ────────► Prepare: rings mapped, threads started, all wait
+//	                           Adopt: the first worker waits for the state
 //	Freeze: workers stop
-//	      ── state ──────────► Adopt: where each frame is, how far each ring
-//	                           GoOn
+//	      ── state ──────────► where each frame is, how far each ring; all go on
 //
-// Between Freeze and GoOn the kernel receives into the rx rings, as long as the
-// fill rings have frames.
+// Until then the kernel receives into the rx rings, as long as the fill rings have
+// frames. The worker that stops last writes the state, and the new process's first
+// one reads it. Where both are bound to one CPU it goes from thread to thread on
+// that CPU: no other thread has to get its turn on a busy machine in between.
 
 // Handover is what a new process needs beside the descriptors to prepare for an
 // old one's frames: Memory's, and each socket's in the order of Sockets. Plain
@@ -73,14 +76,17 @@ func (e *Engine) Offer() (h *Handover, fds []int) {
 }
 
 // Freeze stops every worker at a safe point, where no frame is in a worker's
-// hands or between workers: all are free, in a fill ring or in a tx ring. It
-// writes that into state, of StateLen bytes. Then either resume is called and
-// everything goes on, or Leave. Nothing else may be called in between, and no
-// socket added or removed since Offer.
-func (e *Engine) Freeze(state []byte) (resume func()) {
-	e.frozen = e.pause()
-	e.drainRings()
-	e.writeState(state)
+// hands or between workers: all are free, in a fill ring or in a tx ring. The one
+// that stops last writes that into state, of StateLen bytes, and calls written.
+// Then either resume is called and everything goes on, or Leave. Nothing else may
+// be called in between, and no socket added or removed since Offer.
+func (e *Engine) Freeze(state []byte, written func()) (resume func()) {
+	since := monotonic()
+	e.frozen = e.pauseThen(func() {
+		e.drainRings()
+		e.writeState(state, since)
+		written()
+	})
 	return e.frozen
 }
 
@@ -134,8 +140,7 @@ func (e *Engine) drainRings() {
 // Prepare makes an engine that can go on with another process's sockets and
 // frames, while that one still works. c must have the same geometry; mem is the
 // other's memory, populated by now or each of its pages makes a frame wait. It
-// owns mem and the descriptors, whatever comes of it. Then comes Adopt and GoOn,
-// or Abandon.
+// owns mem and the descriptors, whatever comes of it. Then comes Adopt or Abandon.
 func Prepare(c Config, h *Handover, mem *xsk.Memory, fds []int) (e *Engine, err error) {
 	c, err = c.withDefaults()
 	switch {
@@ -164,7 +169,7 @@ func Prepare(c Config, h *Handover, mem *xsk.Memory, fds []int) (e *Engine, err 
 	for i := range e.places {
 		e.places[i] = placeFree
 	}
-	e.hold = make(chan struct{})
+	e.hold()
 	if err := e.launch(); err != nil {
 		return nil, errors.Join(err, e.Abandon())
 	}
@@ -230,25 +235,46 @@ func (e *Engine) fits(s *HandoverSocket) bool {
 	return s.Uplink < len(e.owners) && s.Queue < len(e.owners[s.Uplink]) && s.Port == e.firstUplinkRow()+s.Uplink
 }
 
-// Adopt takes over what Freeze of h's engine wrote. It changes nothing that both
-// processes see: GoOn does, or Abandon comes.
-func (e *Engine) Adopt(h *Handover, state []byte) error { return e.readState(h, state) }
-
-// GoOn lets the workers of an engine that has adopted everything run. A snapshot
-// has been published before.
-func (e *Engine) GoOn() {
-	e.started = true
-	close(e.hold)
+// Adopt takes over what Freeze of h's engine writes and lets the workers run. A
+// snapshot has been published before. wait returns once state is written, and take
+// once the frames are this process's; both are called in the first worker's thread
+// and may block it. It returns for how long nobody forwarded: from Freeze until the
+// last worker runs. On an error nothing is changed that both processes see, and
+// Abandon comes.
+func (e *Engine) Adopt(h *Handover, state []byte, wait, take func() error) (time.Duration, error) {
+	var since int64
+	var err error
+	e.workers[0].do(func() {
+		if err = wait(); err != nil {
+			return
+		}
+		if since, err = e.readState(h, state); err != nil {
+			return
+		}
+		if err = take(); err != nil {
+			return
+		}
+		e.started = true
+		e.release()
+	})
+	if err != nil {
+		return 0, err
+	}
+	last := since
+	for range e.workers {
+		last = max(last, <-e.began)
+	}
+	return time.Duration(last - since), nil
 }
 
 // Abandon drops a prepared engine that does not get the frames after all. The
 // other process notices nothing.
 func (e *Engine) Abandon() error {
-	if e.hold != nil {
+	if e.held.Load() {
 		for _, w := range e.workers {
 			w.stop = true // read after the hold's end
 		}
-		close(e.hold)
+		e.release()
 		<-e.ended
 	}
 	return e.letGo()

@@ -34,11 +34,13 @@ func (r *rig) succeed(h *Handover) *Engine {
 		}
 		r.must(e.reserve(s, r.slots[s.Slot].sock.xs))
 	}
-	e.hold = make(chan struct{})
+	e.hold()
 	e.Publish(r.Snapshot())
 	r.must(e.launch())
 	return e
 }
+
+func yes() error { return nil }
 
 // bareRig is newRig without the end's checks: its frames go to another engine.
 func bareRig(t *testing.T, c Config) *rig {
@@ -101,14 +103,14 @@ func TestHandoverCarriesEveryFrameOn(t *testing.T) {
 		n, err := h.StateLen()
 		r.must(err)
 		state := make([]byte, n)
-		r.Freeze(state)
+		r.Freeze(state, func() {})
 		if c := census(r.Engine.places); c.Batch != 1 || c.Handoff != 0 {
 			t.Errorf("%d workers: frozen with %+v", workers, c)
 		}
 		piece(0) // its other half
 		send(30) // nobody looks
-		r.must(e.Adopt(h, state))
-		e.GoOn()
+		_, err = e.Adopt(h, state, yes, yes)
+		r.must(err)
 		r.dismiss()
 		send(20)
 
@@ -182,14 +184,14 @@ func FuzzState(f *testing.F) {
 		if int(at) < n {
 			copy(state[at:], data)
 		}
-		if err := e.readState(h, state); err == nil {
+		if _, err := e.readState(h, state); err == nil {
 			if got := census(e.places).Total(); got != len(e.places) {
 				t.Errorf("%d frames of %d", got, len(e.places))
 			}
 		} else if !errors.Is(err, ErrHandover) {
 			t.Error(err)
 		}
-		if err := e.readState(h, state[:n-1]); !errors.Is(err, ErrHandover) {
+		if _, err := e.readState(h, state[:n-1]); !errors.Is(err, ErrHandover) {
 			t.Errorf("a short state: %v", err)
 		}
 	})
@@ -209,12 +211,23 @@ func TestAbandonTouchesNothing(t *testing.T) {
 	h.Sockets = nil // these are no real ones
 	e, err := Prepare(r.config, h, mem, nil)
 	r.must(err)
-	r.must(e.Abandon())
+	gone := errors.New("gone")
+	fail := func() error { return gone }
+	if _, err := e.Adopt(h, nil, fail, yes); !errors.Is(err, gone) {
+		t.Errorf("the older one is gone: %v", err)
+	}
 
-	h, _ = r.Offer()
-	n, err := h.StateLen()
+	offered, _ := r.Offer()
+	n, err := offered.StateLen()
 	r.must(err)
-	resume := r.Freeze(make([]byte, n))
+	state := make([]byte, n)
+	written := make(chan struct{})
+	resume := r.Freeze(state, func() { close(written) })
+	wait := func() error { <-written; return nil }
+	if _, err := e.Adopt(h, state, wait, fail); !errors.Is(err, gone) {
+		t.Errorf("the frames are the older one's: %v", err)
+	}
+	r.must(e.Abandon())
 	for _, f := range families {
 		r.deliver(a, udpTo(t, macB, f.b, 7))
 	}
@@ -235,7 +248,7 @@ func TestAbandonTouchesNothing(t *testing.T) {
 	}
 	r.must(r.Stop())
 
-	if _, err := Prepare(r.config, h, r.Memory(), nil); !errors.Is(err, ErrHandover) {
+	if _, err := Prepare(r.config, offered, r.Memory(), nil); !errors.Is(err, ErrHandover) {
 		t.Errorf("sockets without descriptors: %v", err)
 	}
 }

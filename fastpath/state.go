@@ -8,13 +8,14 @@ import (
 	"picot.dev/picot/xsk"
 )
 
-// What Freeze writes and Adopt reads, all little-endian: a place for each frame
-// (4 bytes), then for each socket in the Handover's order its state (1), the
+// What Freeze writes and Adopt reads, all little-endian: when the workers were asked
+// to stop (8 bytes, CLOCK_MONOTONIC in ns), a place for each frame (4), then for each socket in the Handover's order its state (1), the
 // number of parts of a frame that has not come whole (1), descriptors received
 // and sent (8 each), its port's counters (8 each) and those parts (16 each). The
 // rings tell the rest.
 
 const (
+	stateHead  = 8
 	stateFixed = 18
 	statePart  = 16
 	// partsMost is more than a frame can have: the kernel's buffers have 17
@@ -25,11 +26,14 @@ const (
 // StateLen is the size of what Freeze writes, at most.
 func (h *Handover) StateLen() (int, error) {
 	o, err := h.Config.MemoryOptions()
-	return 4*o.Shards*o.ChunksPerShard + len(h.Sockets)*(stateFixed+8*h.Cells+partsMost*statePart), err
+	return stateHead + 4*o.Shards*o.ChunksPerShard + len(h.Sockets)*(stateFixed+8*h.Cells+partsMost*statePart), err
 }
 
-// writeState writes where everything is, with all workers paused.
-func (e *Engine) writeState(b []byte) {
+// writeState writes where everything is, with all workers paused, as they were
+// asked to at since.
+func (e *Engine) writeState(b []byte, since int64) {
+	binary.LittleEndian.PutUint64(b, uint64(since))
+	b = b[stateHead:]
 	for i, p := range e.places {
 		binary.LittleEndian.PutUint32(b[4*i:], uint32(p))
 	}
@@ -66,11 +70,13 @@ func (e *Engine) writeState(b []byte) {
 
 // readState takes everything over, while the workers are held. Nothing in b is
 // believed that could take an index out of a table.
-func (e *Engine) readState(h *Handover, b []byte) error {
+func (e *Engine) readState(h *Handover, b []byte) (since int64, err error) {
 	want, err := h.StateLen()
 	if err != nil || h.Cells < 0 || len(b) < want || len(h.Sockets) != e.sockets() {
-		return fmt.Errorf("%w: state of %d bytes for %d sockets; %d sockets here: %w", ErrHandover, len(b), len(h.Sockets), e.sockets(), err)
+		return 0, fmt.Errorf("%w: state of %d bytes for %d sockets; %d sockets here: %w", ErrHandover, len(b), len(h.Sockets), e.sockets(), err)
 	}
+	since = int64(binary.LittleEndian.Uint64(b))
+	b = b[stateHead:]
 	places, b := b[:4*len(e.places)], b[4*len(e.places):]
 	partial := map[xsk.Addr]bool{}
 	same := h.Cells == numCells && h.Counted == counted()
@@ -81,7 +87,7 @@ func (e *Engine) readState(h *Handover, b []byte) error {
 		k := s.sock
 		n := int(b[1])
 		if n > partsMost {
-			return fmt.Errorf("%w: port %d: %d parts of one frame", ErrHandover, k.port, n)
+			return 0, fmt.Errorf("%w: port %d: %d parts of one frame", ErrHandover, k.port, n)
 		}
 		k.state = SocketState(b[0] & 3)
 		k.received, k.sent = binary.LittleEndian.Uint64(b[2:]), binary.LittleEndian.Uint64(b[10:])
@@ -96,7 +102,7 @@ func (e *Engine) readState(h *Handover, b []byte) error {
 				Addr: xsk.Addr(binary.LittleEndian.Uint64(b)), Len: binary.LittleEndian.Uint32(b[8:]), Options: binary.LittleEndian.Uint32(b[12:]),
 			}
 			if d.Addr.Chunk() >= xsk.Addr(e.mem.Len()) || int(d.Addr%xsk.ChunkSize)+int(d.Len) > xsk.ChunkSize {
-				return fmt.Errorf("%w: port %d: a part at %d of %d bytes", ErrHandover, k.port, d.Addr, d.Len)
+				return 0, fmt.Errorf("%w: port %d: a part at %d of %d bytes", ErrHandover, k.port, d.Addr, d.Len)
 			}
 			partial[d.Addr.Chunk()] = true
 			k.parts = append(k.parts, d)
@@ -110,7 +116,7 @@ func (e *Engine) readState(h *Handover, b []byte) error {
 			s.worker.take(s.sock)
 		}
 	}
-	return nil
+	return since, nil
 }
 
 // counted names what a port's counters count, in their order.
@@ -131,13 +137,15 @@ func (e *Engine) sockets() (n int) {
 	return n
 }
 
-// takePlaces takes over where each frame is. What was in nobody's ring is free.
+// takePlaces takes over where each frame is. What was in nobody's ring is free, and
+// comes in newShard's order: what was used most lies on top, for the first use of a
+// frame costs the kernel as much as it does a process (docs/decisions/0113).
 func (e *Engine) takePlaces(b []byte, partial map[xsk.Addr]bool) {
 	for _, sh := range e.shards {
 		sh.free = sh.free[:0]
 	}
 	chunks := e.config.ChunksPerShard
-	for i := range e.places {
+	for i := len(e.places) - 1; i >= 0; i-- {
 		p := place(binary.LittleEndian.Uint32(b[4*i:]))
 		slot := int(p &^ stateMask)
 		switch state := p & stateMask; {

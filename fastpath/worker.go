@@ -124,8 +124,8 @@ func (w *worker) run(ready chan<- error) {
 	}
 	w.hurry()
 	ready <- nil
-	if w.eng.hold != nil {
-		<-w.eng.hold
+	if w.eng.held.Load() {
+		w.waitHeld()
 	}
 	var idle, looked int64 // when the rounds without frames began, 0: not idle; of the last look
 	for !w.stop {

@@ -41,7 +41,7 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 				c.SweepGrace = 0 // a directory is never stale
 			}
 			c.InSync = collectEarly
-			if c.Room, err = agent.MakeRoom(c.Workers, c.CPUs); err != nil {
+			if err = agent.MakeRoom(c.Workers, c.CPUs); err != nil {
 				return err
 			}
 			a, err := agent.New(c)
@@ -61,7 +61,7 @@ are closed until an agent comes back. "picot cleanup" removes everything.`,
 	f.BoolVar(&c.InCluster, "in-cluster", false, "ask the API server of the cluster this pod runs in")
 	f.IntVar(&c.Workers, "workers", 1, "worker threads")
 	f.IntSliceVar(&c.CPUs, "cpus", nil, "CPUs to bind the workers to, one each; the other threads keep off them (default: not bound)")
-	f.IntVar(&c.MaxPorts, "max-ports", 256, "most workload ports; sizes the memory: half a MiB each")
+	f.IntVar(&c.MaxPorts, "max-ports", 256, "most workload ports; sizes the memory: 0.7 MiB each")
 	f.StringVar(&c.MetricsAddr, "metrics-addr", "", "`ADDR:PORT` to serve Prometheus metrics on (default: none)")
 	f.Uint16Var(&c.Function, "sid-function", srv6.DefaultFunction, "function part of this node's and the others' SIDs")
 	f.BoolVar(&c.FixedSource, "fixed-source", false, "one outer source address, for underlays that filter sources")

@@ -27,7 +27,6 @@ type Config struct {
 	InCluster   bool     // the pod's service account
 	Workers     int
 	CPUs        []int
-	Room        *Room // by MakeRoom; nil: the other threads run anywhere
 	MaxPorts    int
 	BPFFS       string // directory in, or to become, a bpffs
 	RunDir      string // for the control socket

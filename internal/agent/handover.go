@@ -27,7 +27,8 @@ import (
 //	 ◄────────────────────────── ready   with the sockets and a page for the state
 //	 rings mapped, threads started
 //	 go ──────────────────────────────►  workers stop at a safe point
-//	 ◄───────────────────────── frozen   the state is in the page
+//	 the first worker waits
+//	 ◄───────────────────────────────    the state is in the page
 //	 token taken, workers run
 //	 done ────────────────────────────►  ends
 //
@@ -36,7 +37,7 @@ import (
 // the token is taken, the old one goes on if anything fails.
 
 // takeoverFormat changes with what is said between the two.
-const takeoverFormat = 2
+const takeoverFormat = 3
 
 type hello struct {
 	Format   int
@@ -76,16 +77,11 @@ type offeredUplink struct {
 }
 
 // ready is what stays the same until the safe point. The descriptors of its
-// sockets follow, then the two of the page for the state.
+// sockets follow, then the three of the page for the state.
 type ready struct {
 	Handover fastpath.Handover
 	Ports    []offeredPort
 	Uplinks  []offeredUplink
-}
-
-// frozen says that the state is written.
-type frozen struct {
-	Since int64 // when the workers were asked to stop, CLOCK_MONOTONIC in ns
 }
 
 const (
@@ -267,7 +263,7 @@ func (a *Agent) giveAway(conn *net.UnixConn) (err error) {
 	if err := sendMessage(conn, r); err != nil {
 		return err
 	}
-	if err := sendFDs(conn, append(fds, page.fds()...)); err != nil {
+	if err := sendFDs(conn, append(fds, page.fds[:]...)); err != nil {
 		return fmt.Errorf("sockets: %w", err)
 	}
 	var start string
@@ -281,21 +277,15 @@ func (a *Agent) freeze(conn *net.UnixConn, page *statePage, sockets int) error {
 	if err := conn.SetDeadline(time.Now().Add(freezeFor)); err != nil {
 		return err
 	}
-	leave := a.config.Room.enter(a.log)
-	defer leave()
-	since := monotonic()
-	resume := a.engine.Freeze(page.data)
-	err := sendMessage(conn, frozen{Since: since})
+	since := time.Now()
+	resume := a.engine.Freeze(page.data, page.tell)
 	var done string
-	if err == nil {
-		err = receiveMessage(conn, &done)
-	}
-	if err != nil && page.take() {
+	if err := receiveMessage(conn, &done); err != nil && page.take() {
 		resume()
-		return fmt.Errorf("after %v of standing still, going on: %w", time.Duration(monotonic()-since), err)
+		return fmt.Errorf("after %v of standing still, going on: %w", time.Since(since), err)
 	}
 	a.handedOver = true
-	a.log.Info("handed over", "sockets", sockets, "stoodStill", time.Duration(monotonic()-since).String())
+	a.log.Info("handed over", "sockets", sockets, "stoodStill", time.Since(since).String())
 	a.successor = conn // ends the loop; closed once everything is let go of
 	return nil
 }

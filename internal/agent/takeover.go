@@ -173,15 +173,13 @@ func (a *Agent) takeSockets(t *takeover) (*ready, error) {
 	a.tables.last, a.tables.dirty, a.published = s, false, s.Version
 	a.engine.Publish(s)
 	runtime.GC() // not while nobody forwards
-	leave := a.config.Room.enter(a.log)
-	f, err := a.goOn(t, r, page)
-	leave()
+	pause, err := a.goOn(t, r, page)
 	if err != nil {
 		err = errors.Join(err, a.engine.Abandon())
 		a.engine = nil
 		return nil, err
 	}
-	a.log.Info("took over", "sockets", len(r.Handover.Sockets), "pause", f.String())
+	a.log.Info("took over", "sockets", len(r.Handover.Sockets), "pause", pause.String())
 	return r, nil
 }
 
@@ -195,11 +193,11 @@ func (a *Agent) prepare(t *takeover) (*ready, *statePage, error) {
 		return nil, nil, fmt.Errorf("what it has: %w", err)
 	}
 	sockets := len(r.Handover.Sockets)
-	fds, err := receiveFDs(t.conn, sockets+2)
+	fds, err := receiveFDs(t.conn, sockets+pageFDs)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sockets: %w", err)
 	}
-	page, err := openStatePage(&r.Handover, fds[sockets], fds[sockets+1])
+	page, err := openStatePage(&r.Handover, [pageFDs]int(fds[sockets:]))
 	engine, perr := fastpath.Prepare(a.engineConfig(), &r.Handover, t.memory(), fds[:sockets]) // which owns it, whatever comes
 	if perr == nil && err != nil {
 		perr = engine.Abandon()
@@ -218,22 +216,23 @@ func (a *Agent) goOn(t *takeover, r *ready, page *statePage) (time.Duration, err
 	if err := t.conn.SetDeadline(time.Now().Add(freezeFor)); err != nil {
 		return 0, err
 	}
-	if err := sendMessage(t.conn, "go"); err != nil {
-		return 0, err
-	}
-	var f frozen
-	if err := receiveMessage(t.conn, &f); err != nil {
-		return 0, fmt.Errorf("state: %w", err)
-	}
-	if err := a.engine.Adopt(&r.Handover, page.data); err != nil {
-		return 0, err
-	}
-	if !page.take() {
-		return 0, errors.New("too late: the older agent goes on")
-	}
 	a.engine.StayAwake(settleFor)
-	a.engine.GoOn()
-	pause := time.Duration(monotonic() - f.Since)
+	pause, err := a.engine.Adopt(&r.Handover, page.data,
+		func() error {
+			if err := sendMessage(t.conn, "go"); err != nil {
+				return err
+			}
+			return page.await(t.conn, freezeFor)
+		},
+		func() error {
+			if !page.take() {
+				return errors.New("too late: the older agent goes on")
+			}
+			return nil
+		})
+	if err != nil {
+		return 0, err
+	}
 	if err := sendMessage(t.conn, "done"); err != nil {
 		a.log.Warn("the older agent is gone before it was told", "error", err)
 	}

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"picot.dev/picot/internal/lab"
 	"picot.dev/picot/internal/testnet"
 )
@@ -91,6 +93,30 @@ func (p *pretender) skip() {
 	must(p.t, err)
 }
 
+// descriptors reads that byte and keeps them.
+func (p *pretender) descriptors() (fds []int) {
+	p.t.Helper()
+	oob := make([]byte, unix.CmsgSpace(4*250))
+	n, oobn, _, _, err := p.conn.ReadMsgUnix(make([]byte, 1), oob)
+	must(p.t, err)
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	must(p.t, err)
+	if n != 1 || len(messages) != 1 {
+		p.t.Fatalf("%d bytes with %d messages of descriptors", n, len(messages))
+	}
+	fds, err = unix.ParseUnixRights(&messages[0])
+	must(p.t, err)
+	p.t.Cleanup(func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	})
+	return fds
+}
+
+// format is agent.takeoverFormat.
+const format = 3
+
 type greeting struct {
 	Format         int
 	Node, Geometry string
@@ -120,7 +146,6 @@ func TestUpgradeThatBreaksOffChangesNothing(t *testing.T) {
 	s := newSite(t)
 	s.reachAll()
 	before := ids(s.pins(s.n1))
-	const format = 2
 	if _, no := s.greet(greeting{Format: format + 1, Node: s.n1.Name}); !strings.Contains(no, "takeover format") {
 		t.Errorf("another format: %q", no)
 	}
@@ -135,22 +160,25 @@ func TestUpgradeThatBreaksOffChangesNothing(t *testing.T) {
 			t.Fatalf("refused: %s", no)
 		}
 		p.skip()
+		var fds []int
 		if steps > 0 {
 			var ready struct{ Ports []struct{ Device string } }
 			p.say("prepare")
 			p.hear(&ready)
-			p.skip()
+			fds = p.descriptors()
 			if len(ready.Ports) != 2 {
 				t.Errorf("ports: %+v", ready)
 			}
 		}
 		if steps > 1 {
-			var frozen struct{ Since int64 }
 			p.say("go")
-			p.hear(&frozen)
-			if frozen.Since == 0 {
-				t.Error("it does not say since when its workers stand still")
-			}
+			written := []unix.PollFd{{Fd: int32(fds[len(fds)-1]), Events: unix.POLLIN}}
+			testnet.Eventually(t, patience, "the workers stand still", func() error {
+				if n, err := unix.Poll(written, 1000); n != 1 {
+					return fmt.Errorf("%d ready: %w", n, err)
+				}
+				return nil
+			})
 		}
 		s.must(p.conn.Close())
 		s.reachAll()

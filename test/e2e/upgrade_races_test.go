@@ -63,7 +63,6 @@ func TestUpgradeRaces(t *testing.T) {
 	s := newSite(t)
 	s.answered("at first")
 	before := ids(s.pins(s.n1))
-	const format = 2
 	_, no := s.greet(greeting{Format: format, Node: s.n1.Name, Always: true})
 	m := geometryPattern.FindStringSubmatch(no)
 	if m == nil {
