@@ -37,7 +37,7 @@ func seated(t *testing.T, ports int) *seats {
 	}
 	s.socks = e.shards[0].members
 	t.Cleanup(func() {
-		if c := e.Audit(); c.Total() != 2048 {
+		if c := e.Audit(); c.Total() != xsk.DefaultChunksPerShard {
 			t.Errorf("%d frames", c.Total())
 		}
 		if err := e.Stop(); err != nil {
@@ -74,7 +74,9 @@ func (s *seats) carry(rate int, d time.Duration, ports ...int) {
 // A ring is as deep as its port's rate needs for a worker that is late, within
 // what the shard has; not deeper where that would not help.
 func TestRingIsAsDeepAsTheRateAsks(t *testing.T) {
-	const share = 2048 * 8 / 16 / 16
+	const total = xsk.DefaultChunksPerShard
+	const share = total * 6 / 16 / 16
+	const most = share + (total*13/16-16*share)*3/4 // three quarters of the growth
 	for _, c := range []struct {
 		name        string
 		rate        int
@@ -84,9 +86,9 @@ func TestRingIsAsDeepAsTheRateAsks(t *testing.T) {
 		{"idle", 0, 10 * time.Second, share, share},
 		{"little so far", 1000, time.Second, share, share},
 		{"little for long", 1000, 10 * time.Second, busyDepth, busyDepth},
-		{"fast, and new", 50_000, 15 * time.Millisecond, share + 640*3/4, share + 640*3/4},
+		{"fast, and new", 50_000, 15 * time.Millisecond, most, most},
 		{"20 ms of it", 25_000, time.Second, 500, 500},
-		{"more than one may have", 50_000, time.Second, share + 640*3/4, share + 640*3/4},
+		{"more than one may have", 60_000, time.Second, most, most},
 		{"too fast for any depth", 2_000_000, time.Second, busyDepth, busyDepth},
 	} {
 		s := seated(t, 1)
@@ -143,7 +145,7 @@ func TestIdlePortKeepsNobodyFromGrowing(t *testing.T) {
 			t.Errorf("port %d has %d frames to receive into, want %d", i+2, k.inFill, sh.share)
 		}
 	}
-	if free, want := len(sh.free), 2048*3/16; free < want {
+	if free, want := len(sh.free), xsk.DefaultChunksPerShard*3/16; free < want {
 		t.Errorf("%d frames are left for those under way, want %d", free, want)
 	}
 }

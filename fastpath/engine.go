@@ -45,22 +45,23 @@ var (
 // Engine is the data path of a node: its memory and workers. One control
 // goroutine calls its methods; those marked so may be called from anywhere.
 type Engine struct {
-	config  Config
-	mem     *xsk.Memory
-	workers []*worker
-	shards  []*shard
-	places  []place
-	owners  [][]int        // worker by uplink and queue
-	inUse   []atomic.Int32 // queues in use, by uplink
-	slots   []*slot
-	started bool
-	awake   atomic.Int64 // until then, by clock, workers are to stay awake
-	frozen  func()       // ends the freeze
-	held    atomic.Bool  // the workers of a prepared engine wait
-	began   chan int64   // when each of those did, by monotonic
-	ended   chan struct{}
-	touched chan struct{} // closed once nobody touches the memory's pages any more
-	closing atomic.Bool   // ends the touching
+	config      Config
+	mem         *xsk.Memory
+	workers     []*worker
+	shards      []*shard
+	places      []place
+	owners      [][]int        // worker by uplink and queue
+	inUse       []atomic.Int32 // queues in use, by uplink
+	slots       []*slot
+	started     bool
+	awake       atomic.Int64 // until then, by clock, workers are to stay awake
+	frozen      func()       // ends the freeze
+	held        atomic.Bool  // the workers of a prepared engine wait
+	began       chan int64   // when each of those did, by monotonic
+	ended       chan struct{}
+	touched     chan struct{} // closed once nobody touches the memory's pages any more
+	closing     atomic.Bool   // ends the touching
+	unpopulated bool
 
 	snapshot atomic.Pointer[table.Snapshot]
 	events   chan SocketEvent
@@ -108,17 +109,19 @@ func New(c Config) (*Engine, error) {
 		return nil, fmt.Errorf("memory for %d ports: %w", c.MaxPorts, err)
 	}
 	e, err := build(c, mem)
-	if err == nil && len(c.UplinkQueues) > 0 {
-		e.populate()
+	if err == nil {
+		e.unpopulated = len(c.UplinkQueues) > 0
 	}
 	return e, err
 }
 
-// populate takes the memory's pages in the background. An uplink's socket takes
-// them all anyway; the kernel clears them meanwhile, on another CPU than the one
-// that prepares everything else. Then it touches them: at first when nobody else has
-// use for the CPU, for a start has.
+// populate takes the memory's pages in the background, once the first socket, which
+// took its shard's, is with its worker. An uplink's socket takes them all anyway; the
+// kernel clears them meanwhile, on another CPU than the one that prepares everything
+// else. Then it touches them: at first when nobody else has use for the CPU, for a
+// start has.
 func (e *Engine) populate() {
+	e.unpopulated = false
 	e.touched = make(chan struct{})
 	go func() {
 		defer close(e.touched)

@@ -91,7 +91,7 @@ func newShard(m *xsk.Memory, index, owner int) *shard {
 	return s
 }
 
-// seat shares the shard out: three sixteenths are for frames under way, five for
+// seat shares the shard out: three sixteenths are for frames under way, seven for
 // those members who have use for them, the rest is shared among as many members.
 // One alone has all of it as its share. What a ring holds it keeps until pace
 // says otherwise.
@@ -100,7 +100,7 @@ func (s *shard) seat(seats int) {
 	rings := s.total * 13 / 16
 	shared := rings
 	if s.seats > 1 {
-		shared = s.total * 8 / 16
+		shared = s.total * 6 / 16
 	}
 	s.share = min(fillDeep, max(fillFloor, shared/s.seats))
 	s.growth = max(0, rings-s.share*s.seats)

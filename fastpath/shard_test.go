@@ -30,13 +30,13 @@ func TestLastPortOfAShardHasItsShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const share = 2048 * 8 / 16 / seats
+	const share = xsk.DefaultChunksPerShard * 6 / 16 / seats
 	for _, s := range socks {
 		if s.Filled != share {
 			t.Errorf("idle port %d in shard %d has %d frames to receive into, want %d", s.Port, s.Shard, s.Filled, share)
 		}
 	}
-	if free := e.Audit().Free; free < 2048/4 {
+	if free := e.Audit().Free; free < xsk.DefaultChunksPerShard/4 {
 		t.Errorf("%d frames are left for frames under way", free)
 	}
 	if err := e.Stop(); err != nil {

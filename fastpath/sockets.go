@@ -89,6 +89,9 @@ func (e *Engine) add(k *sock, w *worker) error {
 		return err
 	}
 	e.slots[k.slot] = &slot{sock: k, worker: w}
+	if e.unpopulated {
+		e.populate()
+	}
 	return nil
 }
 

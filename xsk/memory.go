@@ -9,7 +9,7 @@ import (
 )
 
 // DefaultChunksPerShard is the size of a shard when MemoryOptions names none.
-const DefaultChunksPerShard = 2048
+const DefaultChunksPerShard = 2816
 
 // maxMemory bounds a mapping to what an int length and the kernel's 32-bit
 // chunk count both hold.
