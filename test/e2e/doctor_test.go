@@ -108,10 +108,19 @@ func TestDoctorBesideAHangingAgent(t *testing.T) {
 	c.on(c.underlay(), "ethtool -K "+node.RouterIf+" gro on")
 	c.start(0)
 	c.well(node)
+	// To another node's doctor this agent is a stranger, and has a name.
+	bad := c.examine(node, "--node-name", "other", "--run-dir", t.TempDir())
+	for _, check := range []string{"xdp program", "af_xdp sockets"} {
+		x := bad["device "+lab.UplinkDevice+"/"+check]
+		if x.Outcome != doctor.Fail || !strings.Contains(x.Found, fmt.Sprintf("picot[%d]", node.PID())) {
+			t.Errorf("%s of another node's agent: %+v", check, x)
+		}
+	}
+
 	// The agent is stopped for a moment, lest it mends the guard before it is looked at.
 	c.on(node, fmt.Sprintf("kill -STOP %d", node.PID()))
 	c.on(node, "ip -6 rule del pref 70")
-	bad := c.examine(node, "--ping=false")
+	bad = c.examine(node, "--ping=false")
 	c.on(node, fmt.Sprintf("kill -CONT %d", node.PID()))
 	if x := bad["locator /guard"]; x.Outcome != doctor.Fail || !strings.Contains(x.Found, "rule 70") {
 		t.Errorf("without the guard's first rule: %v", bad)
