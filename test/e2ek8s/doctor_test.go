@@ -38,12 +38,12 @@ func (c *cluster) failures(n *lab.Node) map[string]doctor.Check {
 }
 
 // With the agent's own token and rights the doctor reads what it needs of a real
-// server: locators, and who else claims one. A server that is away it names.
+// server, before any agent runs: locators, and who else claims one. A server that is
+// away it names.
 func TestDoctorAsksTheServer(t *testing.T) {
 	c := newCluster(t)
 	c.addRed()
 	c.addPod(c.n1, "a")
-	c.start(0)
 	well := func() {
 		c.eventually(30*time.Second, "nothing to fail", func() error {
 			if bad := c.failures(c.n1); len(bad) > 0 {
