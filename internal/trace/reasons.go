@@ -9,7 +9,7 @@ import (
 type sentence struct{ means, look string }
 
 const (
-	seeMTU  = "the MTU of the pods' devices and of the underlay: SRv6 takes 54 bytes, 4 more a VLAN tag, 24 and more with spec.via"
+	seeMTU  = "the MTU of the pods' devices and of the underlay: SRv6 takes 54 bytes (40 and the inner Ethernet header), 4 more a VLAN tag, 24 and more with spec.via"
 	seeBind = "picot show fdb and picot show neigh; with an API server: kubectl get fdb,neigh"
 	normal  = "nothing is wrong: no frame to a group is carried"
 )
