@@ -57,11 +57,11 @@ type Engine struct {
 	awake       atomic.Int64 // until then, by clock, workers are to stay awake
 	frozen      func()       // ends the freeze
 	held        atomic.Bool  // the workers of a prepared engine wait
-	began       chan int64   // when each of those did, by monotonic
+	began       chan int64   // when each of those did, by monotonic; nil: they did not wait
 	ended       chan struct{}
 	touched     chan struct{} // closed once nobody touches the memory's pages any more
 	closing     atomic.Bool   // ends the touching
-	unpopulated bool
+	unpopulated bool          // nobody has begun to take the pages
 
 	snapshot atomic.Pointer[table.Snapshot]
 	events   chan SocketEvent
@@ -122,6 +122,7 @@ func New(c Config) (*Engine, error) {
 // start has.
 func (e *Engine) populate() {
 	e.unpopulated = false
+	began := time.Now()
 	e.touched = make(chan struct{})
 	go func() {
 		defer close(e.touched)
@@ -130,7 +131,7 @@ func (e *Engine) populate() {
 		usual, err := niceValue()
 		waits := err == nil && unix.Setpriority(unix.PRIO_PROCESS, 0, niceLast) == nil
 		e.mem.Touch(e.mem.Whole(), func() bool {
-			if waits && time.Since(e.start) > startsFor {
+			if waits && time.Since(began) > startsFor {
 				waits = false
 				_ = unix.Setpriority(unix.PRIO_PROCESS, 0, usual)
 			}

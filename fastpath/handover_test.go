@@ -153,6 +153,31 @@ func TestHandoverCarriesEveryFrameOn(t *testing.T) {
 	}
 }
 
+// A worker whose thread had no turn before the others were let go still says when it
+// began.
+func TestWorkerLateForTheHold(t *testing.T) {
+	e, err := New(Config{Workers: 2, MaxPorts: 2, PortsPerShard: 2, ChunksPerShard: 256, NUMANode: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.hold()
+	e.release()
+	if err := e.launch(); err != nil {
+		t.Fatal(err)
+	}
+	e.started = true
+	for i := range e.workers {
+		select {
+		case <-e.began:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%d of %d workers said that they began", i, len(e.workers))
+		}
+	}
+	if err := e.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // What does not fit is refused, and nothing in a state can lead out of a table.
 func FuzzState(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 255, 255, 255, 3}, uint16(0))

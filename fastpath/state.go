@@ -9,10 +9,10 @@ import (
 )
 
 // What Freeze writes and Adopt reads, all little-endian: when the workers were asked
-// to stop (8 bytes, CLOCK_MONOTONIC in ns), a place for each frame (4), then for each socket in the Handover's order its state (1), the
-// number of parts of a frame that has not come whole (1), descriptors received
-// and sent (8 each), its port's counters (8 each) and those parts (16 each). The
-// rings tell the rest.
+// to stop (8 bytes, CLOCK_MONOTONIC in ns), a place for each frame (4), then for each
+// socket in the Handover's order its state (1), the number of parts of a frame that
+// has not come whole (1), descriptors received and sent (8 each), its port's counters
+// (8 each) and those parts (16 each). The rings tell the rest.
 
 const (
 	stateHead  = 8

@@ -124,7 +124,7 @@ func (w *worker) run(ready chan<- error) {
 	}
 	w.hurry()
 	ready <- nil
-	if w.eng.held.Load() {
+	if w.eng.began != nil { // not held, which may be over by now
 		w.waitHeld()
 	}
 	var idle, looked int64 // when the rounds without frames began, 0: not idle; of the last look

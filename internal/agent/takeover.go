@@ -216,7 +216,7 @@ func (a *Agent) goOn(t *takeover, r *ready, page *statePage) (time.Duration, err
 	if err := t.conn.SetDeadline(time.Now().Add(freezeFor)); err != nil {
 		return 0, err
 	}
-	a.engine.StayAwake(settleFor)
+	a.engine.StayAwake(freezeFor + settleFor)
 	pause, err := a.engine.Adopt(&r.Handover, page.data,
 		func() error {
 			if err := sendMessage(t.conn, "go"); err != nil {
