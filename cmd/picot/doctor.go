@@ -135,7 +135,13 @@ func completeDoctor(c *doctor.Config, place agent.Config, output string) (err er
 	place.NodeName, place.BPFFS = c.Node, c.BPFFS
 	c.Own = doctor.Own{
 		Capabilities: agent.CheckCapabilities, CPUs: agent.TryCPUs, RunDir: agent.TryRunDir,
-		Leftovers: func(say func(string)) error { return agent.Cleanup(place, true, say) },
+		Leftovers: func(say func(string)) error {
+			err := agent.Cleanup(place, true, say)
+			if errors.Is(err, agent.ErrRuns) {
+				return fmt.Errorf("%w: %w", doctor.ErrElsewhere, err)
+			}
+			return err
+		},
 	}
 	return nil
 }

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"picot.dev/picot/internal/doctor"
+	"picot.dev/picot/internal/testnet"
 )
 
 // doctorSays runs picot with a line of arguments.
@@ -100,4 +103,37 @@ func TestDoctorTellsOfCPUs(t *testing.T) {
 	if strings.Contains(quiet, "\nok ") || !strings.Contains(table, "\nok ") {
 		t.Errorf("quiet is not quieter:\n%s", quiet)
 	}
+}
+
+// An agent with another --run-dir is told of, with the mend.
+func TestDoctorTellsOfAnAgentElsewhere(t *testing.T) {
+	testnet.RequireRoot(t)
+	pins := filepath.Join(t.TempDir(), "n1")
+	if err := os.Mkdir(pins, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Open(pins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil { // as an agent does
+		t.Fatal(err)
+	}
+	runDir := t.TempDir()
+	out, _ := doctorSays(t, fmt.Sprintf("doctor --node-name n1 --bpffs %s --run-dir %s --max-ports 1 -o json", filepath.Dir(pins), runDir))
+	var r doctor.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, c := range r.Checks {
+		if c.Part != "agent" || c.Check != "runs" {
+			continue
+		}
+		if c.Outcome != doctor.Warn || !strings.Contains(c.Found, "n1 runs, and does not answer at "+runDir) || !strings.Contains(c.Mend, "--run-dir") {
+			t.Errorf("%+v", c)
+		}
+		return
+	}
+	t.Errorf("nothing is said: %s", out)
 }

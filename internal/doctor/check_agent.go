@@ -7,8 +7,14 @@ func agentChecks(c *Config, f *Facts) []Check {
 	if g.Denied {
 		return []Check{a.unmade("runs", g.Err)}
 	}
+	if g.elsewhere() {
+		return []Check{
+			a.warn("runs", "give doctor the agent's --run-dir: without it this is judged as if none ran", "an agent of node %s runs, and does not answer at %s", c.Node, c.RunDir),
+			a.none("leftovers", "an agent runs"),
+		}
+	}
 	if !g.Runs {
-		return append([]Check{a.none("runs", "%v", g.Err)}, leftoverCheck(a, g))
+		return append([]Check{a.none("runs", "%v", g.Err)}, leftoverCheck(a, f))
 	}
 	if g.Err != nil {
 		return []Check{a.fail("answers", "see its log; stop it and start it anew", "%v", g.Err)}
@@ -37,7 +43,7 @@ func agentChecks(c *Config, f *Facts) []Check {
 			out = append(out, b.ok("health", "well"))
 		}
 	}
-	return append(out, leftoverCheck(a, g))
+	return append(out, leftoverCheck(a, f))
 }
 
 func orNone(list []string) string {
@@ -57,15 +63,18 @@ func nodeCheck(a about, c *Config, g *Agent) Check {
 func buildCheck(a about, g *Agent) Check {
 	switch {
 	case g.Build == "":
-		return a.unmade("build", errNoBuild)
+		return a.warn("build", "run picot doctor as root, in the PID namespace of the agent", unmadeFor, errNoBuild)
 	case g.SameBuild:
 		return a.ok("build", "%s, this one, process %d", g.Build, g.PID)
 	}
 	return a.warn("build", "start this build's agent beside it: it takes its place without losing a frame", "process %d is of another build: %s", g.PID, g.Build)
 }
 
-func leftoverCheck(a about, g *Agent) Check {
+func leftoverCheck(a about, f *Facts) Check {
+	g := &f.Agent
 	switch {
+	case g.LeftErr != nil && f.Host.Capabilities != nil:
+		return a.withoutRights("leftovers", g.LeftErr)
 	case g.LeftErr != nil:
 		return a.unmade("leftovers", g.LeftErr)
 	case len(g.Leftovers) == 0:

@@ -148,6 +148,8 @@ func foreignSocket(a about, f *Facts, d *Device) Check {
 		return a.ok("af_xdp sockets", "the agent's, %s", strings.Join(modes, ", "))
 	case f.Agent.Runs:
 		return a.none("af_xdp sockets", "the running agent does not use this device")
+	case len(d.Held) > 0 && f.Agent.elsewhere():
+		return a.warn("af_xdp sockets", "give doctor the agent's --run-dir", "a socket has queue %s, the agent's or another; %s", numbers(d.Held), d.HeldBy)
 	case len(d.Held) > 0:
 		return a.fail("af_xdp sockets", "stop who has them", "another AF_XDP socket has queue %s; %s", numbers(d.Held), d.HeldBy)
 	case d.HeldErr != nil:

@@ -1,9 +1,7 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +21,7 @@ func kernelChecks(c *Config, f *Facts) []Check {
 		out = append(out, a.ok("btf", "the kernel's types are there"))
 	}
 	for _, s := range f.Steps {
-		out = append(out, stepCheck(a, s))
+		out = append(out, stepCheck(a, h, s))
 	}
 	if h.IPv6 != "" {
 		out = append(out, a.fail("ipv6", "boot without ipv6.disable=1, and: sysctl -w net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0", "%s: the underlay is IPv6", h.IPv6))
@@ -65,12 +63,16 @@ var stepMends = map[string]string{
 	stepManaged:  "use a kernel >= 5.16",
 }
 
-func stepCheck(a about, s Step) Check {
+// stepCheck: what the kernel forbids says nothing of an agent with more rights, but
+// all of one that has no more.
+func stepCheck(a about, h *Host, s Step) Check {
 	switch {
-	case s.Unmade:
+	case s.Needs != "":
+		return a.warn(s.Name, "mend "+s.Needs+" first", unmadeFor, s.Err)
+	case s.Unmade, isPermission(s.Err) && h.Capabilities != nil:
 		return a.unmade(s.Name, s.Err)
-	case s.Err != nil && (errors.Is(s.Err, unix.EPERM) || errors.Is(s.Err, fs.ErrPermission)):
-		return a.unmade(s.Name, s.Err)
+	case isPermission(s.Err):
+		return a.fail(s.Name, mendForbidden, "forbidden, with all capabilities that an agent needs: %v", s.Err)
 	case s.Err != nil:
 		return a.fail(s.Name, stepMends[s.Name], "%v", s.Err)
 	}
@@ -167,8 +169,4 @@ func placeChecks(c *Config, f *Facts) []Check {
 		out = append(out, a.ok("run directory", "writable"))
 	}
 	return out
-}
-
-func isPermission(err error) bool {
-	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM)
 }

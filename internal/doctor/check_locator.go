@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -147,7 +146,7 @@ func guardCheck(c *Config, f *Facts) Check {
 		return a.unmade("guard", f.Agent.Err)
 	}
 	if !f.Agent.Runs {
-		return a.none("guard", "no agent runs: it makes the rules")
+		return a.none("guard", "no agent answers: it makes the rules")
 	}
 	mend := "the agent makes it anew within its --refresh; if it goes again, find who removes it: ip monitor rule route"
 	var missing []string
@@ -265,7 +264,7 @@ func pingCheck(a about, f *Facts, w Way) Check {
 		return a.none("echo", "not asked: an agent must run here and there; --ping asks all the same")
 	case w.PingErr == nil:
 		return a.ok("echo", "SID %s answers (RFC 9259)", w.Target)
-	case errors.Is(w.PingErr, unix.EPERM) || errors.Is(w.PingErr, unix.EACCES):
+	case isPermission(w.PingErr) && f.Host.Capabilities != nil: // else a filter or a route forbids it
 		return a.unmade("echo", w.PingErr)
 	}
 	return a.fail("echo", "see whether an agent runs there (picot doctor on that node), whether its router has a route to its locator, and whether filters drop IPv6 to it",

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"net/netip"
 
 	"picot.dev/picot/internal/desired"
@@ -45,9 +46,13 @@ type Own struct {
 	Capabilities func() error
 	CPUs         func([]int) error
 	RunDir       func(dir string) error
-	// Leftovers lists what a cleanup would remove while no agent runs.
+	// Leftovers lists what a cleanup would remove while no agent runs; one that runs
+	// is an [ErrElsewhere].
 	Leftovers func(say func(string)) error
 }
+
+// ErrElsewhere says that an agent of this node runs, whatever the run directory says.
+var ErrElsewhere = errors.New("an agent runs, with another run directory")
 
 // PinDir is where the node's pins are.
 func (c *Config) PinDir() string { return c.BPFFS + "/" + c.Node }
@@ -95,6 +100,7 @@ type Step struct {
 	Err  error
 	// Unmade: it was not tried, for Err.
 	Unmade bool
+	Needs  string // the step that failed, and without which it was not tried
 	Note   string
 }
 
@@ -206,3 +212,6 @@ type Agent struct {
 	Leftovers []string // what it does not use, or of an agent that is no more
 	LeftErr   error
 }
+
+// elsewhere: one runs, and does not answer at the run directory.
+func (g *Agent) elsewhere() bool { return !g.Runs && errors.Is(g.LeftErr, ErrElsewhere) }

@@ -109,11 +109,11 @@ func way(change func(*Way)) func(*Config, *Facts) {
 	}
 }
 
-func failStep(name string) func(*Config, *Facts) {
+func failStep(name string, err error) func(*Config, *Facts) {
 	return func(_ *Config, f *Facts) {
 		for i := range f.Steps {
 			if f.Steps[i].Name == name {
-				f.Steps[i].Err = errors.New("no")
+				f.Steps[i].Err = err
 			}
 		}
 	}
@@ -137,9 +137,14 @@ func TestEachFaultTurnsItsCheck(t *testing.T) {
 	}{
 		{"capabilities", func(_ *Config, f *Facts) { f.Host.Capabilities = errors.New("CAP_BPF missing") }, Fail, "kernel /capabilities", "CAP_BPF", "CAP_NET_ADMIN"},
 		{"no BTF", func(_ *Config, f *Facts) { f.Host.BTF = errors.New("no file") }, Fail, "kernel /btf", "no file", "CONFIG_DEBUG_INFO_BTF"},
-		{"no AF_XDP", failStep(stepSocket), Fail, "kernel /af_xdp socket", "no", "CONFIG_XDP_SOCKETS"},
-		{"no program", failStep(stepWorkload), Fail, "kernel /workload program", "no", "6.8"},
-		{"no managed neighbours", failStep(stepManaged), Fail, "kernel /managed neighbours", "no", "5.16"},
+		{"no AF_XDP", failStep(stepSocket, unix.EAFNOSUPPORT), Fail, "kernel /af_xdp socket", "not supported", "CONFIG_XDP_SOCKETS"},
+		{"no program", failStep(stepWorkload, fmt.Errorf("load XDP program: %w", unix.EINVAL)), Fail, "kernel /workload program", "invalid argument", "6.8"},
+		{"lockdown", failStep(stepWorkload, fmt.Errorf("load XDP program: %w", unix.EPERM)), Fail, "kernel /workload program", "forbidden, with all capabilities", "lockdown"},
+		{"no /tmp to try it in", func(_ *Config, f *Facts) { f.Steps[0].Err, f.Steps[0].Unmade = unix.EROFS, true }, Warn, "kernel /bpf pins", "could not be checked: read-only", "mend what the text says"},
+		{"a step without what it needs", func(_ *Config, f *Facts) {
+			f.Steps[5] = Step{Name: stepSlot, Err: fmt.Errorf("workload program: %w", unix.EPERM), Unmade: true, Needs: stepWorkload}
+		}, Warn, "kernel /xskmap", "could not be checked: workload program", "mend workload program first"},
+		{"no managed neighbours", failStep(stepManaged, errUnmanaged), Fail, "kernel /managed neighbours", "ignores NTF_EXT_MANAGED", "5.16"},
 		{"not root", func(_ *Config, f *Facts) { f.Steps[3].Err, f.Steps[3].Unmade = unix.EPERM, true }, Warn, "kernel /workload program", "could not be checked", "as root"},
 		{"no IPv6", func(_ *Config, f *Facts) { f.Host.IPv6 = "net.ipv6.conf.all.disable_ipv6 is 1" }, Fail, "kernel /ipv6", "disable_ipv6", "sysctl -w net.ipv6.conf.all.disable_ipv6=0"},
 		{"seg6 off where a path passes", func(_ *Config, f *Facts) {
@@ -178,6 +183,7 @@ func TestEachFaultTurnsItsCheck(t *testing.T) {
 		{"queues the agent has not", onDevice("up0", func(d *Device) { d.Queues = 4 }), Fail, "device up0/queues", "4 receive queues, the agent has sockets on 1", "ethtool -L up0"},
 		{"a port's queues", onDevice("veth-a", func(d *Device) { d.Queues = 2 }), Fail, "device veth-a/queues", "2 receive queues, the agent has sockets on 1", "ethtool -L veth-a rx 1"},
 		{"whose program is not told", onDevice("up0", func(d *Device) { d.Programs, d.WhoseErr = []Program{{ID: 9}}, unix.EPERM }), Warn, "device up0/xdp program", "could not be checked", "as root"},
+		{"whose program is not told, to root", onDevice("up0", func(d *Device) { d.Programs, d.WhoseErr = []Program{{ID: 9}}, unix.EIO }), Warn, "device up0/xdp program", "input/output error", "mend what the text says"},
 		{"LRO", onDevice("up0", func(d *Device) { d.Features["rx-lro"] = true }), Warn, "device up0/receive merging", "rx-lro", "ethtool -K up0 lro off"},
 		{"tags not told", onDevice("up0", func(d *Device) { d.Tags, d.Kind = false, "" }), Warn, "device up0/vlan tags", "takes tags out", "ethtool -K up0 rx-vlan-offload off"},
 		{"peer without NAPI", onDevice("up0", func(d *Device) { d.Target = false }), Warn, "device up0/redirect target", "GRO off", "ethtool -K PEER gro on"},
@@ -225,6 +231,7 @@ func TestEachFaultTurnsItsCheck(t *testing.T) {
 		{"next hop silent", way(func(w *Way) { w.Hops[0].Usable = false }), Fail, "locator node2/next hop", "fe80::2 on up0", "ping -c 1 -I up0 fe80::2"},
 		{"no echo", way(func(w *Way) { w.PingErr = errSilent }), Fail, "locator node2/echo", "does not answer: silence", "picot doctor on that node"},
 
+		{"echo filtered", way(func(w *Way) { w.PingErr = unix.EPERM }), Fail, "locator node2/echo", "operation not permitted", "filters"},
 		{"long packets vanish", way(func(w *Way) { w.SizeErr = errSilent }), Fail, "locator node2/packet size", "1500 bytes are not", "raise the MTU"},
 		{"half an ECMP set", way(func(w *Way) {
 			w.Hops = append(w.Hops, Hop{Device: "eth9", Gateway: netip.MustParseAddr("fe80::3"), Usable: true})
@@ -246,12 +253,26 @@ func TestEachFaultTurnsItsCheck(t *testing.T) {
 			f.Agent.Health[0].Ready, f.Agent.Health[0].Problems = false, []string{"broken"}
 		}, Fail, "agent loop/health", "broken", "text"},
 		{"leftovers", func(_ *Config, f *Facts) { f.Agent.Leftovers = []string{"pin of workload device x"} }, Warn, "agent /leftovers", "device x", "picot cleanup"},
+		{"leftovers not told", func(_ *Config, f *Facts) { f.Agent.LeftErr = unix.EIO }, Warn, "agent /leftovers", "could not be checked: input/output error", "mend what the text says"},
+		{"a build that cannot be seen", func(_ *Config, f *Facts) { f.Agent.Build = "" }, Warn, "agent /build", "not to be seen", "PID namespace"},
+		{"an agent elsewhere", func(_ *Config, f *Facts) {
+			alone(f)
+			f.Agent.LeftErr = fmt.Errorf("%w: it holds the pins", ErrElsewhere)
+		}, Warn, "agent /runs", "node1 runs, and does not answer at /run/picot", "--run-dir"},
 		{"agent silent", func(_ *Config, f *Facts) { f.Agent.Err = errors.New("it takes the question and does not answer") }, Fail, "agent /answers", "does not answer", "anew"},
 
 		{"no agent: uplink held", func(_ *Config, f *Facts) {
 			alone(f)
 			onDevice("up0", func(d *Device) { d.Held, d.HeldBy = []int{0}, "processes with AF_XDP sockets: x[3]" })(nil, f)
 		}, Fail, "device up0/af_xdp sockets", "queue 0; processes with AF_XDP sockets: x[3]", "stop who has them"},
+		{"no agent: who has the queues is not told", func(_ *Config, f *Facts) {
+			alone(f)
+			onDevice("up0", func(d *Device) { d.HeldErr = unix.ENOBUFS })(nil, f)
+		}, Warn, "device up0/af_xdp sockets", "no buffer space", "mend what the text says"},
+		{"no agent: who has the queues may not be asked", func(_ *Config, f *Facts) {
+			alone(f)
+			onDevice("up0", func(d *Device) { d.HeldErr = unix.EPERM })(nil, f)
+		}, Warn, "device up0/af_xdp sockets", "could not be checked", "as root"},
 		{"no agent: next hop not resolved", func(_ *Config, f *Facts) { alone(f); way(func(w *Way) { w.Hops[0].Usable = false })(nil, f) }, Warn, "locator node2/next hop", "not resolved", "ping -c 1"},
 		{"no agent: port open to the host", func(_ *Config, f *Facts) {
 			alone(f)
@@ -277,6 +298,41 @@ func TestEachFaultTurnsItsCheck(t *testing.T) {
 			if !slices.ContainsFunc(turned, func(s string) bool { return strings.Contains(s, c.check) }) {
 				t.Errorf("%s did not turn; only %q", c.check, turned)
 			}
+		})
+	}
+}
+
+// Without capabilities what is forbidden is not known; the queues of an agent
+// elsewhere are not a stranger's.
+func TestWhatCannotBeJudged(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		plant func(*Config, *Facts)
+		check string
+		mend  string
+	}{
+		{"a step", failStep(stepWorkload, fmt.Errorf("load XDP program: %w", unix.EPERM)), "kernel /workload program", "as root"},
+		{"leftovers", func(_ *Config, f *Facts) { f.Agent.LeftErr = errors.New("CAP_BPF missing") }, "agent /leftovers", "as root"},
+		{"echo", way(func(w *Way) { w.PingErr = unix.EPERM }), "locator node2/echo", "as root"},
+		{"sockets", func(_ *Config, f *Facts) {
+			alone(f)
+			f.Agent.LeftErr = ErrElsewhere
+			onDevice("up0", func(d *Device) { d.Held = []int{0} })(nil, f)
+		}, "device up0/af_xdp sockets", "--run-dir"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config, facts := well()
+			facts.Host.Capabilities = errors.New("CAP_BPF missing")
+			c.plant(config, facts)
+			for _, x := range Judge(config, facts).Checks {
+				if x.Part+" "+x.Object+"/"+x.Check == c.check {
+					if x.Outcome != Warn || !strings.Contains(x.Mend, c.mend) {
+						t.Errorf("%+v", x)
+					}
+					return
+				}
+			}
+			t.Errorf("no check %s", c.check)
 		})
 	}
 }

@@ -2,7 +2,9 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -328,16 +330,68 @@ func TestWithoutRightsNothingIsWell(t *testing.T) {
 	testnet.RequireRoot(t)
 	done := make(chan []Step)
 	go onOwnThread(func() {
-		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var none [2]unix.CapUserData
-		if err := unix.Capset(&header, &none[0]); err != nil { // of this thread, which ends
-			t.Error(err)
-		}
+		dropCapabilities(t)
 		done <- inSandbox(routes.DefaultOwner())
 	})
 	for _, s := range <-done {
-		x := stepCheck(about{"kernel", ""}, s)
+		x := stepCheck(about{"kernel", ""}, &Host{}, s)
 		if x.Outcome != Warn || !strings.Contains(x.Found, "could not be checked") || !strings.Contains(x.Mend, "root") {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
+// dropCapabilities takes all of them from the calling thread, which ends.
+func dropCapabilities(t *testing.T) {
+	t.Helper()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		t.Error(err)
+	}
+}
+
+// What the kernel forbids fails where the capabilities are said to be there, and
+// what needs it names it; else it could not be checked.
+func TestForbiddenFailsUnlessCapabilitiesAreMissing(t *testing.T) {
+	testnet.RequireRoot(t)
+	done := make(chan []Step)
+	go onOwnThread(func() {
+		s := &sandbox{dir: t.TempDir(), owner: routes.DefaultOwner()}
+		if err := leaveNamespaces(); err != nil {
+			t.Error(err)
+		}
+		dropCapabilities(t) // as lockdown would, with EPERM for each
+		s.run()
+		s.close()
+		done <- s.steps
+	})
+	for _, s := range <-done {
+		there, missing := stepCheck(about{}, &Host{}, s), stepCheck(about{}, &Host{Capabilities: unix.EPERM}, s)
+		first := map[string]string{stepSocket: stepVeth, stepWorkload: stepVeth, stepUplink: stepVeth, stepSlot: stepWorkload, stepFrame: stepSlot, stepManaged: stepVeth}[s.Name]
+		switch {
+		case first != "" && (there.Outcome != Warn || there.Mend != "mend "+first+" first"):
+			t.Errorf("needs %s: %+v", first, there)
+		case first == "" && (there.Outcome != Fail || !strings.Contains(there.Mend, "lockdown")):
+			t.Errorf("with capabilities: %+v", there)
+		case first == "" && (missing.Outcome != Warn || !strings.Contains(missing.Mend, "as root")):
+			t.Errorf("without: %+v", missing)
+		}
+	}
+}
+
+// The kernel refuses a program with EACCES, too, and that is no want of rights.
+func TestARefusedProgramFails(t *testing.T) {
+	testnet.RequireRoot(t)
+	_, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Return()}, // R0 was never set
+	})
+	if !errors.Is(err, fs.ErrPermission) {
+		t.Fatalf("the verifier says %v, want EACCES", err)
+	}
+	for _, h := range []*Host{{}, {Capabilities: errors.New("CAP_BPF missing")}} {
+		x := stepCheck(about{"kernel", ""}, h, Step{Name: stepWorkload, Err: fmt.Errorf("attach: %w", err)})
+		if x.Outcome != Fail || x.Mend != stepMends[stepWorkload] {
 			t.Errorf("%+v", x)
 		}
 	}

@@ -1,6 +1,12 @@
 package doctor
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/cilium/ebpf"
+)
 
 // Outcome is what became of a check.
 type Outcome string
@@ -64,7 +70,32 @@ func (a about) fail(check, mend, format string, args ...any) Check {
 	return Check{a.part, check, a.object, Fail, fmt.Sprintf(format, args...), mend}
 }
 
+// What is to be done about a check that could not be made, and about what the
+// kernel forbids a process that has the capabilities.
+const (
+	mendRights    = "run picot doctor as root, with all capabilities, in the network namespace of the agent; where it was, " + mendForbidden
+	mendForbidden = "see what else forbids it: lockdown (/sys/kernel/security/lockdown), a seccomp or LSM profile, a user namespace"
+	mendUnmade    = "mend what the text says, and run picot doctor again"
+)
+
 // unmade is a check that could not be made.
 func (a about) unmade(check string, err error) Check {
-	return a.warn(check, "run picot doctor as root, in the network namespace of the agent", "could not be checked: %v", err)
+	if isPermission(err) {
+		return a.withoutRights(check, err)
+	}
+	return a.warn(check, mendUnmade, unmadeFor, err)
+}
+
+const unmadeFor = "could not be checked: %v"
+
+// withoutRights is a check that could not be made for want of rights.
+func (a about) withoutRights(check string, err error) Check {
+	return a.warn(check, mendRights, unmadeFor, err)
+}
+
+// isPermission says that the caller was not allowed to. A program that the verifier
+// refuses is none of that: its EACCES is about the program.
+func isPermission(err error) bool {
+	var refused *ebpf.VerifierError
+	return errors.Is(err, fs.ErrPermission) && !errors.As(err, &refused)
 }

@@ -61,16 +61,14 @@ func onOwnThread(f func()) {
 
 func inSandbox(owner routes.Owner) (steps []Step) {
 	dir, err := os.MkdirTemp("", "picot-doctor-")
-	if err == nil {
+	if err != nil {
+		err = fmt.Errorf("a directory to try it in ($TMPDIR names another place): %w", err)
+	} else {
 		defer os.Remove(dir) // after the mount, which nobody else has, is off
-		err = unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNET | unix.CLONE_NEWNS)
-	}
-	if err == nil {
-		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		err = leaveNamespaces()
 	}
 	s := &sandbox{dir: dir, owner: owner}
 	if err != nil {
-		err = fmt.Errorf("namespaces to try it in: %w", err)
 		for _, name := range allSteps {
 			s.steps = append(s.steps, Step{Name: name, Err: err, Unmade: true})
 		}
@@ -79,6 +77,18 @@ func inSandbox(owner routes.Owner) (steps []Step) {
 	defer s.close()
 	s.run()
 	return s.steps
+}
+
+// leaveNamespaces gives the calling thread a network and mounts of its own.
+func leaveNamespaces() error {
+	err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNET | unix.CLONE_NEWNS)
+	if err == nil {
+		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	}
+	if err != nil {
+		return fmt.Errorf("namespaces to try it in: %w", err)
+	}
+	return nil
 }
 
 // sandbox is what was made of it; all of it goes with close.
@@ -124,7 +134,7 @@ func (s *sandbox) run() {
 	for _, name := range allSteps {
 		if err := failed[needs[name]]; err != nil {
 			failed[name] = err
-			s.steps = append(s.steps, Step{Name: name, Err: fmt.Errorf("%s: %w", needs[name], err), Unmade: true})
+			s.steps = append(s.steps, Step{Name: name, Err: fmt.Errorf("%s: %w", needs[name], err), Unmade: true, Needs: needs[name]})
 			continue
 		}
 		note, err := try[name]()
@@ -264,6 +274,8 @@ func (s *sandbox) rules() (string, error) {
 	return "rules by mark and unreachable routes can be made", err
 }
 
+var errUnmanaged = errors.New("the kernel ignores NTF_EXT_MANAGED: next hops would be forgotten")
+
 func (s *sandbox) managed() (string, error) {
 	k, err := routes.Open(nil)
 	if err != nil {
@@ -283,5 +295,5 @@ func (s *sandbox) managed() (string, error) {
 			return "the kernel keeps next hops resolved by itself", nil
 		}
 	}
-	return "", errors.New("the kernel ignores NTF_EXT_MANAGED: next hops would be forgotten")
+	return "", errUnmanaged
 }
