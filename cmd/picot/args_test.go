@@ -19,6 +19,13 @@ func TestWrongArguments(t *testing.T) {
 		{"pcap --mac x --run-dir /nonexistent", "--mac: not a MAC address"},
 		{"pcap --run-dir /nonexistent", "no agent answers at /nonexistent/picot.sock: start one, or give its --run-dir"},
 		{"pcap all", "unknown command"},
+		{"pcap --port= --run-dir /nonexistent", "--port is given, but empty"},
+		{"pcap --ip= --run-dir /nonexistent", "--ip is given, but empty"},
+		{"pcap --mac= --run-dir /nonexistent", "--mac is given, but empty"},
+		{"pcap --network= --run-dir /nonexistent", "--network is given, but empty"},
+		{"pcap --reason= --run-dir /nonexistent", "--reason is given, but empty"},
+		{"pcap --write= --run-dir /nonexistent", "--write is given, but empty"},
+		{"pcap --snaplen 50 --ip 10.0.0.1 --run-dir /nonexistent", "give at least 512 bytes"},
 		{"show fdb -o json --run-dir /nonexistent", "no agent answers"},
 	} {
 		t.Run(c.line, func(t *testing.T) {

@@ -47,6 +47,9 @@ missed.
 Drop reasons: ` + strings.Join(capture.Reasons(), ", "),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := noneEmpty(cmd); err != nil {
+				return err
+			}
 			if err := r.Check(); err != nil {
 				return err
 			}
@@ -68,8 +71,19 @@ Drop reasons: ` + strings.Join(capture.Reasons(), ", "),
 	f.StringVar(&r.IP, "ip", "", "packets from or to an address, and ARP and ND about it; of an uplink's frames the inner one")
 	f.Uint64Var(&r.Count, "count", 0, "end after so many frames (default: never)")
 	f.DurationVar(&r.Duration, "duration", 0, "end after this time (default: never)")
-	f.IntVar(&r.Snaplen, "snaplen", fastpath.DefaultSnaplen, "bytes kept of each frame")
+	f.IntVar(&r.Snaplen, "snaplen", fastpath.DefaultSnaplen, fmt.Sprintf("bytes kept of each frame; with --mac or --ip at least %d", capture.LeastSnaplen))
 	return cmd
+}
+
+// noneEmpty refuses a flag given without a value: a script's variable that is not set
+// would ask for everything.
+func noneEmpty(cmd *cobra.Command) error {
+	for _, name := range []string{"write", "port", "network", "reason", "mac", "ip"} {
+		if f := cmd.Flag(name); f.Changed && strings.Trim(f.Value.String(), "[]") == "" {
+			return fmt.Errorf("--%s is given, but empty: give a value, or leave it out", name)
+		}
+	}
+	return nil
 }
 
 // runCapture writes a capture until it ends. An interrupt ends it in order, with

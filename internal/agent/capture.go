@@ -267,7 +267,8 @@ func (c *capturing) Endpoint(id table.PortID) string {
 	if name, ok := c.endpoints[id]; ok || time.Since(c.asked) < askAgain {
 		return name
 	}
-	c.asked = time.Now()
+	// A loop that is busy is left alone as long as it was waited for, and longer.
+	defer func() { c.asked = time.Now() }()
 	ctx, cancel := context.WithTimeout(c.ctx, askAgain)
 	defer cancel()
 	var names map[table.PortID]string

@@ -24,7 +24,7 @@ func TestRequestTravels(t *testing.T) {
 		{Snaplen: fastpath.DefaultSnaplen},
 		{
 			ID: "x&y", Port: "default/a", Network: "red", Reasons: []string{"runt", "spoofed_ip"}, Dropped: true, MAC: "02:00:00:00:00:0a",
-			IP: "fd00::a", Snaplen: 64, Count: 7, Duration: 90 * time.Second,
+			IP: "fd00::a", Snaplen: LeastSnaplen, Count: 7, Duration: 90 * time.Second,
 		},
 	} {
 		q, err := url.ParseQuery(r.Query().Encode())
@@ -50,6 +50,15 @@ func TestWrongRequestsAreNamed(t *testing.T) {
 		"count=-1":        `--count "-1" is none`,
 		"duration=-1s":    "--duration -1s: give a time",
 		"dropped=perhaps": `--dropped "perhaps" is none`,
+		// Taken for no wish they would show everything.
+		"prot=v-a":                         `parameter "prot" is none: there are id, port,`,
+		"port=v-a&port=v-b":                `parameter "port", 2 times: once is enough`,
+		"ip=10.0.0.1&ip=10.0.0.1":          `parameter "ip", 2 times`,
+		"port=":                            "--port is given, but empty: give a value, or leave it out",
+		"dropped=":                         "--dropped is given, but empty",
+		"reason=runt&reason=":              "--reason is given, but empty",
+		"ip=fd00::a&snaplen=511":           "--snaplen 511 with --mac or --ip: give at least 512 bytes",
+		"mac=02:00:00:00:00:0a&snaplen=64": "--snaplen 64 with --mac or --ip",
 	} {
 		q, err := url.ParseQuery(query)
 		if err != nil {
@@ -62,7 +71,7 @@ func TestWrongRequestsAreNamed(t *testing.T) {
 }
 
 func FuzzParseQuery(f *testing.F) {
-	f.Add("reason=runt&snaplen=64&ip=fd00::a&mac=02:00:00:00:00:0a&count=1&duration=1s&dropped=1")
+	f.Add("reason=runt&reason=spoofed_ip&snaplen=512&ip=fd00::a&mac=02:00:00:00:00:0a&count=1&duration=1s&dropped=1")
 	f.Fuzz(func(t *testing.T, s string) {
 		q, err := url.ParseQuery(s)
 		if err != nil {
@@ -252,12 +261,118 @@ func TestFileIsWhole(t *testing.T) {
 	}
 }
 
+// TestLeastSnaplenHoldsTheAddresses: the target of a tagged Neighbor Solicitation behind
+// the longest segment list is found in as much of it as a request must keep, and one
+// frame whose inner one is not there at all is not taken for wanted.
+func TestLeastSnaplenHoldsTheAddresses(t *testing.T) {
+	via := make([]netip.Addr, srv6.MaxVia)
+	for i := range via {
+		via[i] = netip.MustParseAddr("2001:db8:9::1")
+	}
+	n := newNamed(t)
+	self, err := srv6.LocatorFrom(netip.MustParsePrefix("2001:db8:0:1::/64"))
+	e, err2 := srv6.NewEncap(srv6.EncapConfig{
+		SrcMAC: packet.MAC{2, 1}, DstMAC: packet.MAC{2, 2}, Source: self, Dest: self, Function: srv6.DefaultFunction, Via: via,
+	})
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	target := netip.MustParseAddr("fd00::b").AsSlice()
+	ns := append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, target...)
+	inner := frame([]byte{0x88, 0xa8, 0, 5, 0x81, 0, 0, 7}, 0x86dd, ipv6("fd00::a", "ff02::1:ff00:b", 58, ns...)...)
+	b := append(make([]byte, e.Overhead(), 2*LeastSnaplen), inner...)
+	e.Push(b, len(inner), 100, 0, 1, 0)
+	b = b[:LeastSnaplen] // padded, as a longer one is cut
+	r := Request{IP: "fd00::b", MAC: "02:00:00:00:00:0a", Snaplen: LeastSnaplen}
+	if err := r.Check(); err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewWriter(io.Discard, r, n, "node1", fastpath.UplinkDevice(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, inner := range []int{e.Overhead(), LeastSnaplen + 1} {
+		c := fastpath.Captured{From: fastpath.UplinkDevice(0), Data: b, Len: 1000, Inner: inner}
+		if err := w.Write(&c); err != nil || w.Frames() != 1 {
+			t.Errorf("frame %d: %v, %d frames in the file", i, err, w.Frames())
+		}
+	}
+}
+
+// TestShortSnaplenShowsOpenedFrames: of frames from an uplink no inner byte is kept,
+// and nobody asks for its addresses.
+func TestShortSnaplenShowsOpenedFrames(t *testing.T) {
+	w, err := NewWriter(io.Discard, Request{Snaplen: 50}, newNamed(t), "node1", fastpath.UplinkDevice(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fastpath.Captured{From: fastpath.UplinkDevice(0), Data: make([]byte, 50), Len: 100, Inner: srv6.BaseOverhead, Verdict: fastpath.Local}
+	if err := w.Write(&c); err != nil || w.Frames() != 1 {
+		t.Errorf("%v, %d frames in the file", err, w.Frames())
+	}
+}
+
+// late are names that are known after some questions.
+type late struct {
+	named
+	questions *int
+}
+
+func (l late) Endpoint(id table.PortID) string {
+	if *l.questions++; *l.questions <= 2 {
+		return ""
+	}
+	return l.named.Endpoint(id)
+}
+
+// TestEndpointsAreAskedForUntilKnown: what a port is called may be known only after
+// its first frames; then they say so, and nobody is asked again.
+func TestEndpointsAreAskedForUntilKnown(t *testing.T) {
+	var file bytes.Buffer
+	questions := 0
+	n := late{newNamed(t), &questions}
+	up, a := fastpath.UplinkDevice(0), fastpath.PortDevice(n.a)
+	w, err := NewWriter(&file, Request{Snaplen: 64}, n, "node1", up)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const frames = 6
+	for i := range frames {
+		c := fastpath.Captured{From: a, To: up, Verdict: fastpath.Remote, Data: make([]byte, 20), Len: 20}
+		if i%2 == 1 {
+			c.From, c.To, c.Verdict = up, a, fastpath.Local
+		}
+		if err := w.Write(&c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := pcapgo.NewNgReader(&file, pcapgo.NgReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range frames {
+		_, _, o, err := r.ReadPacketDataWithOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if known := i >= 2; strings.Contains(o.Comments[0], "endpoint=default/a") != known {
+			t.Errorf("frame %d: %q", i, o.Comments)
+		}
+	}
+	if questions != 3 {
+		t.Errorf("asked %d times", questions)
+	}
+}
+
 // TestCountEndsTheFile: what comes after the last frame wanted is left out, and what
 // no address asks for is not counted.
 func TestCountEndsTheFile(t *testing.T) {
 	n := newNamed(t)
 	var file bytes.Buffer
-	w, err := NewWriter(&file, Request{Snaplen: 64, Count: 2, IP: "10.0.0.11"}, n, "node1", fastpath.PortDevice(n.a))
+	w, err := NewWriter(&file, Request{Snaplen: LeastSnaplen, Count: 2, IP: "10.0.0.11"}, n, "node1", fastpath.PortDevice(n.a))
 	if err != nil {
 		t.Fatal(err)
 	}

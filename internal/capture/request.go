@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"picot.dev/picot/fastpath"
@@ -15,6 +16,12 @@ import (
 
 // ErrRequest is wrapped by the error of a request that no agent can fulfil.
 var ErrRequest = errors.New("nothing to capture")
+
+// LeastSnaplen is the fewest bytes to keep of a frame where an address is looked for:
+// they hold the longest outer headers that a node of ours makes (srv6.MaxVia), an inner
+// frame's two tags, and a Neighbor Solicitation with its target; and room for the TLVs
+// of others' SRHs.
+const LeastSnaplen = 512
 
 // Request is what is asked for. The zero value of a field asks for all.
 type Request struct {
@@ -54,8 +61,30 @@ func (r Request) Query() url.Values {
 	return q
 }
 
-// ParseQuery reads a request and checks what can be checked without an agent.
+// parameters are those of a query.
+var parameters = []string{"id", "port", "network", "mac", "ip", "reason", "dropped", "snaplen", "count", "duration"}
+
+// checkQuery refuses what would be taken for no wish at all, or for another.
+func checkQuery(q url.Values) error {
+	for name, values := range q {
+		switch {
+		case !slices.Contains(parameters, name):
+			return fmt.Errorf("%w: parameter %q is none: there are %s", ErrRequest, name, strings.Join(parameters, ", "))
+		case name != "reason" && len(values) != 1:
+			return fmt.Errorf("%w: parameter %q, %d times: once is enough", ErrRequest, name, len(values))
+		case slices.Contains(values, ""):
+			return fmt.Errorf("%w: --%s is given, but empty: give a value, or leave it out", ErrRequest, name)
+		}
+	}
+	return nil
+}
+
+// ParseQuery reads a request, each parameter once but reason, and checks what can be
+// checked without an agent.
 func ParseQuery(q url.Values) (Request, error) {
+	if err := checkQuery(q); err != nil {
+		return Request{}, err
+	}
 	r := Request{ID: q.Get("id"), Port: q.Get("port"), Network: q.Get("network"), MAC: q.Get("mac"), IP: q.Get("ip"), Reasons: q["reason"]}
 	var err error
 	for key, parse := range map[string]func(string) error{
@@ -86,6 +115,9 @@ func (r Request) Check() error {
 	}
 	if r.Snaplen < 0 || r.Snaplen > fastpath.MaxSnaplen {
 		return fmt.Errorf("%w: --snaplen %d: give 1 to %d bytes", ErrRequest, r.Snaplen, fastpath.MaxSnaplen)
+	}
+	if r.Snaplen != 0 && r.Snaplen < LeastSnaplen && (r.MAC != "" || r.IP != "") {
+		return fmt.Errorf("%w: --snaplen %d with --mac or --ip: give at least %d bytes: the addresses of an uplink's frames lie behind outer headers", ErrRequest, r.Snaplen, LeastSnaplen)
 	}
 	if r.Duration < 0 {
 		return fmt.Errorf("%w: --duration %v: give a time, such as 10s", ErrRequest, r.Duration)

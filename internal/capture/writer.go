@@ -18,7 +18,7 @@ import (
 // Names tell what numbers mean.
 type Names interface {
 	Snapshot() *table.Snapshot       // the newest
-	Endpoint(id table.PortID) string // "" if not known
+	Endpoint(id table.PortID) string // "" if not known (yet)
 	Uplink(number int) string        // device
 }
 
@@ -73,9 +73,12 @@ func (w *Writer) describe(d *device) pcapgo.NgInterface {
 }
 
 // device finds what a device is called. What is known stays: a port's ID names
-// nothing else later.
+// nothing else later. What is not known yet is asked for again.
 func (w *Writer) device(of fastpath.Device) *device {
 	if d := w.devices[of]; d != nil {
+		if d.endpoint == "" && of.Port != 0 {
+			d.endpoint = w.names.Endpoint(of.Port)
+		}
 		return d
 	}
 	d := &device{of: of, number: -1}
@@ -100,9 +103,16 @@ func (w *Writer) Full() bool { return w.most != 0 && w.frames >= w.most }
 // Frames is how many frames the file has.
 func (w *Writer) Frames() uint64 { return w.frames }
 
+// wants says that a frame is from or to the request's addresses, if it has any. Of a
+// frame that was opened the inner one counts; none behind an SRH so long that its
+// addresses were not kept is wanted.
+func (w *Writer) wants(c *fastpath.Captured) bool {
+	return w.addresses == addresses{} || c.Inner <= len(c.Data) && w.addresses.match(c.Data[c.Inner:])
+}
+
 // Write adds a frame, unless the request does not want it.
 func (w *Writer) Write(c *fastpath.Captured) error {
-	if w.Full() || c.Inner > len(c.Data) || !w.addresses.match(c.Data[c.Inner:]) {
+	if w.Full() || !w.wants(c) {
 		return nil
 	}
 	from := w.device(c.From)

@@ -195,7 +195,7 @@ func (c *cluster) pcapFilters(n *lab.Node, a, b, far *lab.Pod) {
 		{[]string{"--reason", "spoofed_ip,spoofed_mac", "--port", "default/pod1"}, 3, func(f commented) bool {
 			return strings.HasPrefix(f.comment, "verdict=dropped reason=spoofed_ip port="+a.Device)
 		}},
-		{[]string{"--ip", b.IP4().String(), "--network", "red", "--port", b.Device, "--mac", b.MAC, "--snaplen", "64"}, 4, func(f commented) bool {
+		{[]string{"--ip", b.IP4().String(), "--network", "red", "--port", b.Device, "--mac", b.MAC, "--snaplen", "512"}, 4, func(f commented) bool {
 			return strings.Contains(f.comment, b.Device) && strings.HasPrefix(f.comment, "verdict=local ")
 		}},
 		{[]string{"--port", lab.UplinkDevice, "--mac", far.MAC, "--ip", far.IP4().String()}, 6, func(f commented) bool {
