@@ -33,11 +33,14 @@ const (
 
 const (
 	// captureMemory is what a worker's records may take, and allMemory those of all
-	// workers; but a batch has room. mostRecords is enough for 20 ms of 200,000
-	// frames/s.
-	captureMemory = 8 << 20
-	allMemory     = 64 << 20
+	// workers, with what there is beside their bytes: recordSize each, and
+	// slotsSize for each worker (capSlots: the rings round up to a power of two).
+	// mostRecords is enough for 20 ms of 200,000 frames/s.
+	captureMemory = 9 << 20
+	allMemory     = 8 * captureMemory
 	mostRecords   = 4096
+	recordSize    = 128
+	slotsSize     = 8
 )
 
 // ErrCapturing says that another capture runs.
@@ -85,7 +88,10 @@ type Captured struct {
 	skip  bool
 }
 
-// Capture is one that runs. Drain and Missed are for one reader goroutine.
+// Capture is one that runs. It counts frames as the ports' counters do, but for those
+// of several pieces that are longer than MaxSnaplen: no worker puts them together, so
+// they are counted as received and malformed (batch.go) and neither shown nor missed.
+// Drain and Missed are for one reader goroutine.
 type Capture struct {
 	options CaptureOptions
 	reasons [NumReasons]bool
@@ -138,13 +144,23 @@ func (e *Engine) StartCapture(o CaptureOptions) (*Capture, error) {
 	return c, nil
 }
 
+// recordsEach is how many records each worker has: a power of two. With many workers
+// and a long snaplen they are fewer than a batch, and of a full one some frames are
+// missed.
+func recordsEach(workers, snaplen int) int {
+	memory := min(captureMemory, allMemory/workers)
+	record := snaplen + recordSize + slotsSize*workers
+	each := 1
+	for each < mostRecords && 2*each*record <= memory {
+		each *= 2
+	}
+	return each
+}
+
 // makeRecords takes all the memory a capture needs, and touches it: the workers
 // must not wait for a page.
 func (c *Capture) makeRecords(e *Engine) error {
-	each, memory := batch, min(captureMemory, allMemory/len(e.workers))
-	for each < mostRecords && 2*each*c.options.Snaplen <= memory {
-		each *= 2
-	}
+	each := recordsEach(len(e.workers), c.options.Snaplen)
 	all := 1
 	for all < each*len(e.workers) {
 		all *= 2

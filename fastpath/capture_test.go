@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"picot.dev/picot/fastpath/srv6"
 	"picot.dev/picot/fastpath/table"
 	"picot.dev/picot/internal/packet"
+	"picot.dev/picot/xsk"
 )
 
 // seen is a captured frame, its bytes copied.
@@ -158,6 +160,118 @@ func TestCaptureCountsAsTheCountersDo(t *testing.T) {
 				t.Errorf("shown %v %v\ncounted %v %v", got.Verdicts, got.Drops, want.Verdicts, want.Drops)
 			}
 		})
+	}
+}
+
+// TestCaptureTellsChunksApart: the chunk of a frame that is sent is used again in the
+// same batch, for one without a record that finds no room: the first is not shown as
+// lost for it.
+func TestCaptureTellsChunksApart(t *testing.T) {
+	e, err := New(Config{Workers: 2, MaxPorts: 16, UplinkQueues: []int{1}, NUMANode: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	t.Cleanup(func() { n.must(e.Stop()) })
+	peers, places := map[table.PortID]*xsk.Peer{}, map[table.PortID]Place{}
+	for _, id := range []table.PortID{n.portA, n.portB} {
+		at, err := e.Place()
+		n.must(err)
+		xs, peer, err := xsk.NewPeer(e.Memory(), e.Memory().Shard(at.Shard), xsk.Options{TX: stageMost, Completion: 2 * stageMost}, 0)
+		n.must(err)
+		n.must(e.AddPort(id.Index(), 0, at, xs))
+		p := n.Snapshot().Ports[id.Index()]
+		p.Worker = at.Worker
+		n.must(n.SetPort(p))
+		peers[id], places[id] = peer, at
+	}
+	e.Publish(n.Snapshot())
+	from, to := e.workers[places[n.portA].Worker], e.workers[places[n.portB].Worker]
+	if from == to {
+		t.Fatal("both ports are one worker's")
+	}
+	from.load()
+	to.load()
+	a, b := peers[n.portA], peers[n.portB]
+	b.SetWakeup(false, true)
+	base := uint64(e.Memory().ShardBase(places[n.portA].Shard))
+	frame := udpTo(t, macB, ipB, 9)
+	send := func(frames int) {
+		t.Helper()
+		for round := 0; frames > 0; round++ {
+			if addr, ok := a.TakeFill(); ok {
+				copy(e.Memory().Frame(xsk.Addr(base+addr+room), len(frame)), frame)
+				a.PutRX(addr+room, uint32(len(frame)), 0)
+				frames--
+			} else if from.round(); round > 10_000 {
+				t.Fatal("the fill ring stays empty")
+			}
+		}
+		from.round()
+		from.round()
+		to.round()
+	}
+
+	// One is sent and not told of as sent yet.
+	var owed uint64
+	b.OnKick = func() unix.Errno {
+		if addr, _, _, ok := b.TakeTX(); ok {
+			owed = addr
+		}
+		return 0
+	}
+	send(1)
+	c, err := e.StartCapture(CaptureOptions{})
+	n.must(err)
+	defer e.EndCapture(c)
+	c.workers[from.id].free = c.workers[from.id].free[:1] // for the first frame
+	// Of a full ring the first is sent: two chunks come back, and one place.
+	b.OnKick = func() unix.Errno {
+		if owed != 0 {
+			addr, _, _, _ := b.TakeTX()
+			b.PutCompletion(addr)
+			b.PutCompletion(owed)
+			owed = 0
+		}
+		return unix.EAGAIN
+	}
+	// The next is copied before the ring is flushed, those after it into the two chunks.
+	send(stageMost + 3)
+	if k := e.Counters(n.portA.Index()); k.Drops[ReasonTXFull] != 2 || k.Verdicts[Local] != stageMost+2 {
+		t.Fatalf("%d frames sent, lost %v", k.Verdicts[Local], k.Drops)
+	}
+	got := drained(t, c, 1)
+	if len(got) != 1 || got[0].Verdict != Local || missedOf(c) != stageMost+2 {
+		t.Errorf("%d missed, shown %v %v", missedOf(c), got[0].Verdict, got[0].Reason)
+	}
+}
+
+// TestCaptureMemoryIsBounded: whatever the number of workers and the snaplen, and a
+// usual capture has all the records it may have.
+func TestCaptureMemoryIsBounded(t *testing.T) {
+	slot, record := int(reflect.TypeFor[capSlot]().Size()), int(reflect.TypeFor[Captured]().Size())
+	for _, x := range []struct{ workers, snaplen, each int }{
+		{1, DefaultSnaplen, mostRecords}, {8, DefaultSnaplen, mostRecords}, {1, MaxSnaplen, 128}, {16, MaxSnaplen, 64},
+		{18, MaxSnaplen, 32}, {64, MaxSnaplen, 16}, {64, 64, 1024}, {33, 1, 4096},
+	} {
+		e := &Engine{}
+		for range x.workers {
+			e.workers = append(e.workers, &worker{rows: make([]row, 1)})
+		}
+		c := &Capture{options: CaptureOptions{Snaplen: x.snaplen}}
+		if err := c.makeRecords(e); err != nil {
+			t.Fatal(err)
+		}
+		total := (cap(c.taken) + len(c.records)) * slot
+		for i := range c.records {
+			total += cap(c.records[i].Data) + record
+		}
+		for _, w := range c.workers {
+			total += (w.home.Cap() + w.seen.Cap()) * slot
+		}
+		if each := len(c.records) / x.workers; each != x.each || total > allMemory || total > x.workers*captureMemory {
+			t.Errorf("%d workers, %d bytes: %d records each, want %d; %d bytes", x.workers, x.snaplen, each, x.each, total)
+		}
 	}
 }
 

@@ -145,13 +145,18 @@ func lastStaged(t *sock) xsk.Addr {
 	return t.staged[len(t.staged)-1].Addr
 }
 
-// lost says that staged descriptors found no room in their tx ring.
-func (c *capturing) lost(descs []xsk.Desc) {
-	for _, d := range descs {
-		for i := len(c.pending) - 1; i >= 0; i-- { // of two with one address the first is sent
-			if p := &c.pending[i]; p.at == d.Addr {
-				p.at = nowhere
-				p.record.lose(ReasonTXFull)
+// flushed says that the first sent descriptors are in their tx ring and the others
+// found no room. None of their frames waits any more: the chunk of one may be reaped
+// and staged again before the batch is told of.
+func (c *capturing) flushed(descs []xsk.Desc, sent int) {
+	next := 0 // both are in the order they were staged in
+	for n := range descs {
+		for i := next; i < len(c.pending); i++ {
+			if p := &c.pending[i]; p.at == descs[n].Addr {
+				if p.at = nowhere; n >= sent {
+					p.record.lose(ReasonTXFull)
+				}
+				next = i + 1
 				break
 			}
 		}

@@ -149,8 +149,8 @@ func (w *worker) flush(k *sock) {
 			w.tally.add(int(c), 1)
 		}
 	}
-	if sent < n && w.capture != nil {
-		w.capture.lost(k.staged[sent:n])
+	if w.capture != nil {
+		w.capture.flushed(k.staged, sent)
 	}
 	for i := sent; i < n; i++ {
 		w.places[k.staged[i].Addr/xsk.ChunkSize] = placeBatch
