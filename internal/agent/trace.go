@@ -36,7 +36,8 @@ func (a *Agent) handleTrace(mux *http.ServeMux) {
 // traced is what a trace needs. In the loop's goroutine only; the snapshot may be
 // kept, for nothing in it ever changes.
 func (a *Agent) traced() trace.Node {
-	n := trace.Node{Name: a.config.NodeName, Snapshot: a.tables.last, Limits: a.config.Limits}
+	n := trace.Node{Name: a.config.NodeName, Snapshot: a.tables.last, Limits: a.config.Limits, FixedSource: a.config.FixedSource}
+	n.Via = a.tables.state.Nodes[n.Name].Via
 	for name, p := range a.ports.attached {
 		one := trace.Port{Device: name, Endpoint: p.key.String()}
 		if p.sockets {

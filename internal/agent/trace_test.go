@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"reflect"
 	"strings"
@@ -88,6 +89,24 @@ func TestTraceIsOfTheAgentsOwnTablesAndChangesNothing(t *testing.T) {
 			t.Error("the tables changed")
 		}
 		w.want("after the traces")
+	})
+}
+
+// TestTraceOfAnotherNodesPacketPassesVia: it has the SRH that this node's own spec.via
+// asks others for.
+func TestTraceOfAnotherNodesPacketPassesVia(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.started()
+		self := good().Nodes["node1"]
+		self.Via = []netip.Addr{netip.MustParseAddr("2001:db8:9::1")}
+		w.say(desired.Delta{Nodes: map[string]*desired.Node{"node1": &self}})
+		w.pass(time.Second)
+		for _, f := range families {
+			got := w.traced(trace.Request{In: uplinkName, FromNode: "node2", Network: "red", Src: f.of(4).String(), Dst: f.of(1).String()})
+			if want := strings.ReplaceAll("2001:0db8:0009:0000:0000:0000:0000:0001", ":", ""); got.Verdict != "local" || !strings.Contains(got.Frame.Hex, want) {
+				t.Errorf("%s: %s %s, %s", f.name, got.Verdict, got.Reason, got.Frame.Hex)
+			}
+		}
 	})
 }
 

@@ -238,13 +238,16 @@ func ipPacket(w *wish, b []byte, src netip.Addr) ([]byte, error) {
 	return append(b, t...), nil
 }
 
-// outerOf puts the outer headers before inner that node puts there. What differs is
-// the flow's hash: only that node has its key, and no decision here depends on it.
-func outerOf(s *table.Snapshot, node *table.NodeView, network, segment uint32, inner []byte) ([]byte, error) {
+// outerOf puts the outer headers before inner that node puts there, as they are once
+// the packet has passed n.Via: Segments Left is 0, and the destination the final SID
+// (RFC 8986 section 4.1). What differs is the flow's hash, for only that node has its
+// key, and the hop limit; no decision here depends on them.
+func outerOf(n *Node, node *table.NodeView, network, segment uint32, inner []byte) ([]byte, error) {
+	s := n.Snapshot
 	e, err := srv6.NewEncap(srv6.EncapConfig{
 		// Any two: nobody looks at the MACs of a frame that is there.
 		SrcMAC: packet.MAC{2, 0, 0, 0, 0, 2}, DstMAC: packet.MAC{2, 0, 0, 0, 0, 1},
-		Source: node.Locator, Dest: s.Self, Function: s.Function,
+		Source: node.Locator, Dest: s.Self, Function: s.Function, Via: n.Via, FixedSource: n.FixedSource,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: --from-node %s: %w", ErrRequest, node.Name, err)
@@ -257,5 +260,11 @@ func outerOf(s *table.Snapshot, node *table.NodeView, network, segment uint32, i
 	}
 	b := append(make([]byte, e.Overhead()), inner...)
 	e.Push(b, len(inner), network, segment, hash, tos)
+	if len(n.Via) > 0 {
+		ip := packet.IPv6(b[packet.EthernetLen:])
+		srh := packet.SRH(ip[packet.IPv6Len:])
+		srh.SetSegmentsLeft(0)
+		ip.SetDestination(srh.Segment(0)) // RFC 8754 section 2: the last is the first
+	}
 	return b, nil
 }

@@ -20,6 +20,10 @@ type Node struct {
 	Limits   fastpath.Limits
 	Ports    []Port
 	Uplinks  []string // devices, by number
+	// How the other nodes encapsulate for this one: the SIDs a packet passes on its way
+	// here (SRv6Node.spec.via), and whether the source has no entropy, as here.
+	Via         []netip.Addr
+	FixedSource bool
 }
 
 // Port is a device that is a port, or ought to be.

@@ -5,9 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"flag"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -182,6 +184,37 @@ func TestOutIsWhatLeaves(t *testing.T) {
 	} {
 		if o := run(r).Out; o.Device != "va" || !strings.Contains(o.Frame.Text, says) {
 			t.Errorf("%+v, want %q", o, says)
+		}
+	}
+}
+
+// TestFromNodePassesVia: another node's packet comes with the SRH that this node's via
+// has it put there, all of it passed, and is taken; sources are fixed where they are.
+func TestFromNodePassesVia(t *testing.T) {
+	n := testNode(t)
+	n.Via = []netip.Addr{netip.MustParseAddr("2001:db8:9::1"), netip.MustParseAddr("2001:db8:8::1")}
+	n.FixedSource = true
+	for _, f := range []struct{ name, src, dst string }{{"v4", "10.0.0.13", "10.0.0.10"}, {"v6", "fd00:10::d", "fd00:10::a"}} {
+		got, err := Run(n, Request{In: "up0", FromNode: "node2", Network: "red", Src: f.src, Dst: f.dst})
+		must(t, err)
+		b, err := hex.DecodeString(got.Frame.Hex)
+		must(t, err)
+		ip := packet.IPv6(b[packet.EthernetLen:])
+		srh := packet.SRH(ip[packet.IPv6Len:])
+		if ip.NextHeader() != packet.ProtoRouting || !srh.Valid() || srh.SegmentsLeft() != 0 || srh.LastEntry() != len(n.Via) {
+			t.Fatalf("%s: no SRH of %d segments with none left: %x", f.name, len(n.Via)+1, b)
+		}
+		self := netip.MustParseAddr("2001:db8:0:1:d20:0:6400:7")
+		for i, want := range []netip.Addr{self, n.Via[1], n.Via[0]} {
+			if sid := srh.Segment(i).Addr(); sid != want {
+				t.Errorf("%s: segment %d is %s, want %s", f.name, i, sid, want)
+			}
+		}
+		if d, s := ip.Destination().Addr(), ip.Source().Addr(); d != self || s != netip.MustParseAddr("2001:db8:0:2::1") {
+			t.Errorf("%s: from %s to %s", f.name, s, d)
+		}
+		if got.Verdict != "local" || got.Out == nil || got.Out.Device != "va" || !slices.ContainsFunc(got.Notes, func(s string) bool { return strings.Contains(s, "spec.via of node1") }) {
+			t.Errorf("%s: %+v", f.name, got)
 		}
 	}
 }

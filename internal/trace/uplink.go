@@ -87,7 +87,10 @@ func (x *run) outside(w *wish) ([]byte, error) {
 	} else if len(inner) >= packet.EthernetLen {
 		segment = uint32(x.snap.FDB(net, packet.Ethernet(inner).Source48()).Segment())
 	}
-	return outerOf(x.snap, v, id, segment, inner)
+	if len(x.node.Via) > 0 {
+		x.note("as it comes after spec.via of %s, with its SRH: the last SID on the way may have taken that off", x.node.Name)
+	}
+	return outerOf(&x.node, v, id, segment, inner)
 }
 
 // network is the network of that name or ID; an ID may be one nobody knows.
