@@ -107,22 +107,24 @@ func seg6Check(a about, f *Facts) Check {
 func uplinkOf(f *Facts, name string) bool { return f.Devices[name].uplink }
 
 func memlockCheck(a about, c *Config, h *Host) Check {
-	if h.LockAny {
-		return a.ok("memlock", "CAP_IPC_LOCK: no limit for the %s that the sockets of %d ports pin", size(h.NeedLocked), c.MaxPorts)
+	p := &h.Process
+	if p.LockAny {
+		return a.ok("memlock", "CAP_IPC_LOCK (%s): no limit for the %s that the sockets of %d ports pin", p.whose(), size(h.NeedLocked), c.MaxPorts)
 	}
-	if h.Memlock != unix.RLIM_INFINITY && h.Memlock < h.NeedLocked {
+	if p.Memlock != unix.RLIM_INFINITY && p.Memlock < h.NeedLocked {
 		return a.fail("memlock", "give the agent CAP_IPC_LOCK or LimitMEMLOCK=infinity, or fewer --max-ports",
-			"RLIMIT_MEMLOCK %s; the sockets of %d ports pin up to %s", size(h.Memlock), c.MaxPorts, size(h.NeedLocked))
+			"RLIMIT_MEMLOCK %s (%s); the sockets of %d ports pin up to %s", size(p.Memlock), p.whose(), c.MaxPorts, size(h.NeedLocked))
 	}
-	return a.ok("memlock", "RLIMIT_MEMLOCK suffices for the %s that the sockets of %d ports pin", size(h.NeedLocked), c.MaxPorts)
+	return a.ok("memlock", "RLIMIT_MEMLOCK (%s) suffices for the %s that the sockets of %d ports pin", p.whose(), size(h.NeedLocked), c.MaxPorts)
 }
 
 func filesCheck(a about, c *Config, h *Host) Check {
-	if h.Files < h.NeedFiles {
-		return a.fail("open files", fmt.Sprintf("ulimit -n %d (LimitNOFILE=), or fewer --max-ports", h.NeedFiles),
-			"RLIMIT_NOFILE %d; %d ports need %d", h.Files, c.MaxPorts, h.NeedFiles)
+	p := &h.Process
+	if p.Files < h.NeedFiles {
+		return a.fail("open files", fmt.Sprintf("give the agent LimitNOFILE=%d (a shell: ulimit -n), or fewer --max-ports", h.NeedFiles),
+			"RLIMIT_NOFILE %d (%s); %d ports need %d", p.Files, p.whose(), c.MaxPorts, h.NeedFiles)
 	}
-	return a.ok("open files", "RLIMIT_NOFILE %d; %d ports need %d", h.Files, c.MaxPorts, h.NeedFiles)
+	return a.ok("open files", "RLIMIT_NOFILE %d (%s); %d ports need %d", p.Files, p.whose(), c.MaxPorts, h.NeedFiles)
 }
 
 func memoryCheck(a about, c *Config, f *Facts) Check {

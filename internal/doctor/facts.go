@@ -71,9 +71,7 @@ type Facts struct {
 type Host struct {
 	Release      string
 	Capabilities error
-	LockAny      bool   // CAP_IPC_LOCK
-	Memlock      uint64 // RLIMIT_MEMLOCK, bytes
-	Files        uint64 // RLIMIT_NOFILE, hard
+	Process      Process
 	NeedLocked   uint64 // what the agent's sockets pin at most, each registration counted
 	NeedMemory   uint64 // frames and the kernel's part for each socket
 	NeedFiles    uint64

@@ -26,7 +26,7 @@ func well() (*Config, *Facts) {
 	c := &Config{Node: "node1", Uplinks: []string{"up0", "up1"}, BPFFS: "/sys/fs/bpf/picot", RunDir: "/run/picot", Owner: o, Workers: 1, MaxPorts: 16, CPUs: []int{1}, HugePages: true}
 	f := &Facts{Devices: map[string]Device{}}
 	f.Host = Host{
-		Release: "6.18.0", LockAny: true, Files: 4096, NeedFiles: 300, NeedLocked: 1 << 30, NeedMemory: 64 << 20, Available: 1 << 30,
+		Release: "6.18.0", Process: Process{PID: 1, LockAny: true, Files: 4096}, NeedFiles: 300, NeedLocked: 1 << 30, NeedMemory: 64 << 20, Available: 1 << 30,
 		HugePages: 64, NeedHuge: 20, Seg6All: true, BPFFS: BPFFS{Mounted: true},
 	}
 	for _, name := range allSteps {
@@ -155,8 +155,10 @@ func TestEachFaultTurnsItsCheck(t *testing.T) {
 			f.Devices["veth-a"] = d
 			f.Routing.Local, f.Host.Seg6All = []netip.Addr{netip.MustParseAddr("2001:db8:ff::1")}, false
 		}, Fail, "kernel /seg6", "passes 2001:db8:ff::1", "sysctl -w net.ipv6.conf.all.seg6_enabled=1"},
-		{"memlock", func(_ *Config, f *Facts) { f.Host.LockAny, f.Host.Memlock = false, 64<<10 }, Fail, "kernel /memlock", "RLIMIT_MEMLOCK 64 KiB", "LimitMEMLOCK=infinity"},
-		{"open files", func(_ *Config, f *Facts) { f.Host.Files = 256 }, Fail, "kernel /open files", "256", "ulimit -n 300"},
+		{"memlock", func(_ *Config, f *Facts) { f.Host.Process.LockAny, f.Host.Process.Memlock = false, 64<<10 }, Fail, "kernel /memlock", "RLIMIT_MEMLOCK 64 KiB (of the agent, process 1)", "LimitMEMLOCK=infinity"},
+		{"open files", func(_ *Config, f *Facts) { f.Host.Process.Files = 256 }, Fail, "kernel /open files", "256 (of the agent, process 1)", "LimitNOFILE=300"},
+		{"open files of this shell", func(_ *Config, f *Facts) { f.Host.Process = Process{LockAny: true, Files: 256} }, Fail, "kernel /open files", "256 (of this shell", "LimitNOFILE=300"},
+		{"memlock of this shell", func(_ *Config, f *Facts) { f.Host.Process = Process{Files: 4096, Memlock: 64 << 10} }, Fail, "kernel /memlock", "64 KiB (of this shell", "LimitMEMLOCK=infinity"},
 		{"memory", func(c *Config, f *Facts) { alone(f); c.HugePages, f.Host.Available = false, 1<<20 }, Fail, "kernel /memory", "1 MiB available", "--max-ports"},
 		{"huge pages", func(_ *Config, f *Facts) { alone(f); f.Host.HugePages = 3 }, Warn, "kernel /huge pages", "3 free, 20 needed", "vm.nr_hugepages=20"},
 		{"a CPU that is not there", func(_ *Config, f *Facts) { f.Host.CPUs = errors.New("binding a thread to CPU 900") }, Fail, "kernel /cpus", "900", "--cpus"},

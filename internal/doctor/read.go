@@ -83,8 +83,7 @@ func readHost(c *Config, f *Facts) Host {
 	if c.Own.Capabilities != nil {
 		h.Capabilities = c.Own.Capabilities()
 	}
-	h.LockAny = mayLockAny()
-	h.Memlock, h.Files = limit(unix.RLIMIT_MEMLOCK), limit(unix.RLIMIT_NOFILE)
+	h.Process = readProcess(f.Agent.PID)
 	var queues []int
 	total := 0
 	for _, u := range c.Uplinks {
@@ -119,20 +118,6 @@ func release() string {
 		return "of a release that is not told"
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-func limit(which int) uint64 {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(which, &r); err != nil {
-		return 0
-	}
-	return r.Max
-}
-
-func mayLockAny() bool {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_IPC_LOCK) != 0
 }
 
 // memory reads /proc/meminfo: available bytes, free huge pages of 2 MiB.
