@@ -78,7 +78,7 @@ func uplinkUp(a about, d *Device) Check {
 // uplinkIPv6: without an address of its own the node cannot ask for its next hops.
 func uplinkIPv6(a about, d *Device) Check {
 	if d.NoIPv6 {
-		return a.fail("source address", "sysctl -w net.ipv6.conf."+strings.ReplaceAll(d.Name, ".", "/")+".disable_ipv6=0", "IPv6 is disabled on it")
+		return a.fail("source address", "sysctl -w "+deviceKnob(d.Name, "disable_ipv6")+"=0", "IPv6 is disabled on it")
 	}
 	var bad, early []string
 	for _, x := range d.Addresses {
@@ -121,7 +121,7 @@ func foreignProgram(a about, d *Device) Check {
 			return a.unmade("xdp program", fmt.Errorf("whose XDP program %d is: %w", p.ID, d.WhoseErr))
 		}
 		if !p.Ours {
-			return a.fail("xdp program", "remove it with its owner's tool, or: ip link set dev "+d.Name+" xdp off (an agent of another --node-name or --bpffs: picot cleanup with its settings)",
+			return a.fail("xdp program", takeOff(d, p)+" (an agent of another --node-name or --bpffs: picot cleanup with its settings)",
 				"XDP program %d (%s) is on it, which is not pinned for this node; %s", p.ID, p.Name, p.By)
 		}
 	}
@@ -129,6 +129,22 @@ func foreignProgram(a about, d *Device) Check {
 		return a.ok("xdp program", "picot's, %s", d.Programs[0].Name)
 	}
 	return a.ok("xdp program", "none")
+}
+
+// takeOff says how a stranger's program goes. The kernel lets nobody set another one
+// where a link is, and takes off only what was set in the mode that is named.
+func takeOff(d *Device, p Program) string {
+	if p.Link != 0 {
+		return fmt.Sprintf("end its owner, or remove its link's pin (bpftool -f link show id %d names it)", p.Link)
+	}
+	mode := "xdp"
+	switch p.Mode {
+	case xdpAttachedSKB:
+		mode = "xdpgeneric"
+	case xdpAttachedHW:
+		mode = "xdpoffload"
+	}
+	return "remove it with its owner's tool, or: ip link set dev " + d.Name + " " + mode + " off"
 }
 
 func foreignSocket(a about, f *Facts, d *Device) Check {

@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -87,7 +88,7 @@ func seg6Check(a about, f *Facts) Check {
 	}
 	for _, n := range f.Wanted.State.Nodes {
 		for _, via := range n.Via {
-			if !slices.Contains(f.Routing.Local, via) {
+			if !slices.ContainsFunc(f.Routing.Local, func(x LocalAddress) bool { return x.Prefix.Addr() == via }) {
 				continue
 			}
 			if !f.Host.Seg6All {
@@ -95,13 +96,19 @@ func seg6Check(a about, f *Facts) Check {
 			}
 			for name, d := range f.Devices {
 				if d.Exists && !d.Seg6 && uplinkOf(f, name) {
-					return a.fail("seg6", fmt.Sprintf("sysctl -w net.ipv6.conf.%s.seg6_enabled=1", name), "the path to node %s passes %s of this host, and net.ipv6.conf.%s.seg6_enabled is 0", n.Name, via, name)
+					return a.fail("seg6", "sysctl -w "+deviceKnob(name, "seg6_enabled")+"=1", "the path to node %s passes %s of this host, and %s is 0", n.Name, via, deviceKnob(name, "seg6_enabled"))
 				}
 			}
 			return a.ok("seg6", "the path to node %s passes %s of this host, and the kernel takes segment lists", n.Name, via)
 		}
 	}
 	return a.none("seg6", "picot needs no SRv6 of the kernel's, and no node's path (via) passes this host")
+}
+
+// deviceKnob is an IPv6 setting of a device as sysctl(8) spells it: a dot within the
+// name is a slash.
+func deviceKnob(device, knob string) string {
+	return "net.ipv6.conf." + strings.ReplaceAll(device, ".", "/") + "." + knob
 }
 
 func uplinkOf(f *Facts, name string) bool { return f.Devices[name].uplink }

@@ -74,8 +74,9 @@ func or(a, b string) string {
 // reaches the host.
 func hostInLocator(a about, f *Facts, locator netip.Prefix) Check {
 	for _, x := range f.Routing.Local {
-		if locator.Contains(x) {
-			return a.fail("host address", fmt.Sprintf("ip -6 addr del %s dev DEVICE, and give the host one outside the locator", x), "the host has %s, which is in its locator: what is sent to it goes to picot", x)
+		if locator.Contains(x.Prefix.Addr()) {
+			return a.fail("host address", fmt.Sprintf("ip -6 addr del %s dev %s, and give the host one outside the locator", x.Prefix, x.Device),
+				"the host has %s on %s, which is in its locator: what is sent to it goes to picot", x.Prefix, x.Device)
 		}
 	}
 	return a.ok("host address", "the host has none in the locator")

@@ -150,6 +150,8 @@ type Program struct {
 	Name string
 	Ours bool   // pinned where this node's agent pins
 	By   string // who holds it, as far as the kernel says
+	Mode uint8  // XDP_ATTACHED_* of linux/if_link.h
+	Link uint32 // id of the bpf_link that has it there; 0: none, it was set by netlink
 }
 
 // Wanted is what the manifests or the API ask for.
@@ -172,7 +174,13 @@ type Routing struct {
 	Rules  []routes.Rule
 	Routes []routes.Route // of main and our two tables
 	Ways   map[string]Way // by node
-	Local  []netip.Addr   // addresses of this node
+	Local  []LocalAddress // of this node
+}
+
+// LocalAddress is an IPv6 address of this node, with its length, and where it is.
+type LocalAddress struct {
+	Prefix netip.Prefix
+	Device string
 }
 
 // Way is how another node's locator is reached.

@@ -153,8 +153,15 @@ func TestEachFaultTurnsItsCheck(t *testing.T) {
 			d := f.Devices["veth-a"]
 			d.MTU = 1400
 			f.Devices["veth-a"] = d
-			f.Routing.Local, f.Host.Seg6All = []netip.Addr{netip.MustParseAddr("2001:db8:ff::1")}, false
+			f.Routing.Local, f.Host.Seg6All = []LocalAddress{{prefix("2001:db8:ff::1/128"), "lo"}}, false
 		}, Fail, "kernel /seg6", "passes 2001:db8:ff::1", "sysctl -w net.ipv6.conf.all.seg6_enabled=1"},
+		{"seg6 off on an uplink with dots", func(c *Config, f *Facts) {
+			f.Wanted.State.Nodes["node2"] = desired.Node{Name: "node2", Locator: prefix("2001:db8:0:2::/64"), Via: []netip.Addr{netip.MustParseAddr("2001:db8:ff::1")}}
+			delete(f.Wanted.State.Endpoints, desired.EndpointKey{Namespace: "default", Name: "a"})
+			f.Routing.Local, f.Routing.Ways, f.Devices = []LocalAddress{{prefix("2001:db8:ff::1/128"), "lo"}}, nil, map[string]Device{"up0.5": f.Devices["up0"]}
+			onDevice("up0.5", func(d *Device) { d.Name, d.Seg6 = "up0.5", false })(c, f)
+			c.Uplinks, f.Agent.Status.Uplinks[0].Device = []string{"up0.5"}, "up0.5"
+		}, Fail, "kernel /seg6", "net.ipv6.conf.up0/5.seg6_enabled is 0", "sysctl -w net.ipv6.conf.up0/5.seg6_enabled=1"},
 		{"memlock", func(_ *Config, f *Facts) { f.Host.Process.LockAny, f.Host.Process.Memlock = false, 64<<10 }, Fail, "kernel /memlock", "RLIMIT_MEMLOCK 64 KiB (of the agent, process 1)", "LimitMEMLOCK=infinity"},
 		{"open files", func(_ *Config, f *Facts) { f.Host.Process.Files = 256 }, Fail, "kernel /open files", "256 (of the agent, process 1)", "LimitNOFILE=300"},
 		{"open files of this shell", func(_ *Config, f *Facts) { f.Host.Process = Process{LockAny: true, Files: 256} }, Fail, "kernel /open files", "256 (of this shell", "LimitNOFILE=300"},
@@ -177,6 +184,8 @@ func TestEachFaultTurnsItsCheck(t *testing.T) {
 		{"duplicate address", onDevice("up0", func(d *Device) { d.Addresses[0].Failed = true }), Fail, "device up0/source address", "duplicate", "address of its own"},
 		{"tentative address", onDevice("up0", func(d *Device) { d.Addresses[0].Tentative = true }), Warn, "device up0/source address", "tentative", "again"},
 		{"foreign program", onDevice("up0", func(d *Device) { d.Programs = []Program{{ID: 9, Name: "xdp_fw", By: "held by fw[12]"}} }), Fail, "device up0/xdp program", "XDP program 9 (xdp_fw)", "ip link set dev up0 xdp off"},
+		{"foreign program in generic mode", onDevice("up0", func(d *Device) { d.Programs = []Program{{ID: 9, Mode: xdpAttachedSKB}} }), Fail, "device up0/xdp program", "XDP program 9", "ip link set dev up0 xdpgeneric off"},
+		{"foreign program of a link", onDevice("up0", func(d *Device) { d.Programs = []Program{{ID: 9, Mode: xdpAttachedSKB, Link: 5}} }), Fail, "device up0/xdp program", "XDP program 9", "end its owner, or remove its link's pin (bpftool -f link show id 5 names it) (an agent"},
 		{"generic only", onDevice("up0", func(d *Device) { d.Native, d.Kind, d.Driver, d.Features = false, "", "ancient", map[string]bool{} }), Fail, "device up0/xdp mode", "no native XDP", "--allow-generic-xdp"},
 		{"too few veth queues", onDevice("veth-a", func(d *Device) {
 			d.Native = false
@@ -213,7 +222,9 @@ func TestEachFaultTurnsItsCheck(t *testing.T) {
 		}, Fail, "locator node1/own", "overlaps", "locator of its own"},
 		{"no node of ours", func(c *Config, f *Facts) { delete(f.Wanted.State.Nodes, "node1") }, Fail, "locator node1/own", "no SRv6Node node1", "add an SRv6Node node1"},
 		{"server away", func(_ *Config, f *Facts) { f.Wanted.Err = errors.New("connection refused"); f.Routing.Ways = nil }, Fail, "locator node1/own", "refused", "--kubeconfig"},
-		{"host in the locator", func(_ *Config, f *Facts) { f.Routing.Local = []netip.Addr{netip.MustParseAddr("2001:db8:0:1::5")} }, Fail, "locator node1/host address", "2001:db8:0:1::5", "ip -6 addr del"},
+		{"host in the locator", func(_ *Config, f *Facts) {
+			f.Routing.Local = []LocalAddress{{prefix("::1/128"), "lo"}, {prefix("2001:db8:0:1::5/64"), "eth7"}}
+		}, Fail, "locator node1/host address", "2001:db8:0:1::5/64 on eth7", "ip -6 addr del 2001:db8:0:1::5/64 dev eth7,"},
 		{"bad object", func(_ *Config, f *Facts) {
 			f.Wanted.Problems = []Trouble{{Text: "Network blue: spec.id: bad", Mend: "give another id", Object: desired.Ref{Kind: "Network", Name: "blue"}}}
 		}, Warn, "locator Network blue/object", "spec.id", "another id"},

@@ -77,8 +77,11 @@ func addresses(l netlink.Link) (out []Address) {
 	return out
 }
 
-// xdpAttachedSKB is XDP_ATTACHED_SKB of linux/if_link.h.
-const xdpAttachedSKB = 2
+// XDP_ATTACHED_* of linux/if_link.h.
+const (
+	xdpAttachedSKB = 2
+	xdpAttachedHW  = 3
+)
 
 // readPrograms asks who is on the device. It is ours if our pin's link runs it.
 func (d *Device) readPrograms(c *Config, x *netlink.LinkXdp) {
@@ -86,11 +89,13 @@ func (d *Device) readPrograms(c *Config, x *netlink.LinkXdp) {
 		return
 	}
 	d.Generic = x.AttachMode == xdpAttachedSKB
-	p := Program{ID: x.ProgId}
+	p := Program{ID: x.ProgId, Mode: uint8(x.AttachMode)}
 	name, err := programName(x.ProgId)
 	p.Name = name
 	pins, perr := device.Netlink{}.Pins(c.PinDir())
-	d.WhoseErr = errors.Join(err, perr)
+	var lerr error
+	p.Link, lerr = linkOf(x.ProgId, d.Index)
+	d.WhoseErr = errors.Join(err, perr, lerr)
 	for _, pin := range pins {
 		if pin.ProgramID == x.ProgId && pin.IfIndex == d.Index {
 			p.Ours = true
@@ -99,7 +104,7 @@ func (d *Device) readPrograms(c *Config, x *netlink.LinkXdp) {
 	if p.Ours {
 		d.WhoseErr = nil
 	} else {
-		p.By = whoHasProgram(x.ProgId)
+		p.By = whoHasProgram(x.ProgId, p.Link)
 	}
 	d.Programs = append(d.Programs, p)
 }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -29,7 +30,9 @@ func readRouting(ctx context.Context, c *Config, f *Facts) Routing {
 	if r.Routes, err = k.Routes(slices.Compact(tables)...); err != nil {
 		return Routing{Err: err}
 	}
-	r.Local = localAddresses()
+	if r.Local, err = localAddresses(); err != nil {
+		return Routing{Err: err}
+	}
 	if f.Wanted == nil {
 		return r
 	}
@@ -104,15 +107,22 @@ func ownerOf(all []routes.Route, dst netip.Addr) (protocol uint8) {
 	return protocol
 }
 
-func localAddresses() (out []netip.Addr) {
+func localAddresses() (out []LocalAddress, err error) {
 	all, err := netlink.AddrList(nil, unix.AF_INET6)
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("this node's addresses: %w", err)
 	}
 	for _, a := range all {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok {
-			out = append(out, ip)
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if !ok {
+			continue
 		}
+		l, err := netlink.LinkByIndex(a.LinkIndex)
+		if err != nil {
+			continue // gone by now, and its addresses with it
+		}
+		bits, _ := a.Mask.Size()
+		out = append(out, LocalAddress{netip.PrefixFrom(ip, bits), l.Attrs().Name})
 	}
-	return out
+	return out, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,7 +39,8 @@ func holders(is func(fd, info string) bool) []string {
 	return found
 }
 
-func whoHasProgram(id uint32) string {
+// whoHasProgram are those who have it open, or its link.
+func whoHasProgram(id, link uint32) string {
 	line := fmt.Sprintf("prog_id:\t%d\n", id)
 	found := holders(func(fd, info string) bool {
 		target, err := os.Readlink(fd)
@@ -49,7 +51,10 @@ func whoHasProgram(id uint32) string {
 		return err == nil && strings.Contains(string(text), line)
 	})
 	if len(found) == 0 {
-		return "no process has it open: it is pinned, or was attached without a link"
+		if link != 0 {
+			return "no process has it open: its link is pinned"
+		}
+		return "no process has it open: it was attached without a link"
 	}
 	return "held by " + strings.Join(found, ", ")
 }
@@ -84,6 +89,22 @@ func programName(id uint32) (string, error) {
 		return "", err
 	}
 	return info.Name, nil
+}
+
+// linkOf is the id of the bpf_link that has the program on the device; 0: none has.
+func linkOf(program uint32, index int) (uint32, error) {
+	var all link.Iterator
+	defer all.Close()
+	for all.Next() {
+		info, err := all.Link.Info()
+		if err != nil {
+			return 0, fmt.Errorf("bpf link %d: %w", all.ID, err)
+		}
+		if x := info.XDP(); x != nil && x.Ifindex == uint32(index) && info.Program == ebpf.ProgramID(program) {
+			return uint32(all.ID), nil
+		}
+	}
+	return 0, all.Err()
 }
 
 // heldQueues are the queues another AF_XDP socket has: a socket in copy mode and
