@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -292,6 +293,26 @@ func TestNextHopNotResolvedAndItsMend(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Why nothing could be sent to one node is said of that node alone.
+func TestEachNodesEchoHasItsOwnError(t *testing.T) {
+	n := newNode(t)
+	n.ns.IP(t, "-6 route add prohibit 2001:db8:0:4::/64")
+	n.ns.IP(t, "-6 addr add 2001:db8:0:5::1/128 dev lo")
+	ways := map[string]Way{}
+	for name, addr := range map[string]string{"silent": "2001:db8:0:2::1", "unreachable": "2001:db8:0:3::1", "prohibited": "2001:db8:0:4::1", "answers": "2001:db8:0:5::1"} {
+		ways[name] = Way{Target: netip.MustParseAddr(addr)}
+	}
+	n.ns.IP(t, "link set lo up")
+	n.ns.Run(t, func() {
+		pingAll(t.Context(), 0, ways, func(string, Way) int { return 0 })
+	})
+	for name, want := range map[string]error{"silent": errSilent, "unreachable": unix.ENETUNREACH, "prohibited": unix.EACCES, "answers": nil} {
+		if w := ways[name]; !w.Pinged || !errors.Is(w.PingErr, want) {
+			t.Errorf("%s: %v, want %v", name, w.PingErr, want)
+		}
+	}
 }
 
 // follows says that a check turns with another: without carrier there is no route,

@@ -67,17 +67,23 @@ func ping(ctx context.Context, mark uint32, ways map[string]Way, sizes map[strin
 	if len(targets) == 0 {
 		return results
 	}
-	err := exchange(ctx, mark, targets, sizes, func(name string) { results[name] = nil })
-	for _, name := range targets { // those who have not answered
-		if results[name] = err; err == nil {
+	unsent, err := exchange(ctx, mark, targets, sizes, func(name string) { results[name] = nil })
+	for t, name := range targets { // those who have not answered
+		switch {
+		case err != nil:
+			results[name] = err
+		case unsent[t] != nil:
+			results[name] = unsent[t]
+		default:
 			results[name] = errSilent
 		}
 	}
 	return results
 }
 
-// exchange takes those who answered out of targets.
-func exchange(ctx context.Context, mark uint32, targets map[netip.Addr]string, sizes map[string]int, answered func(string)) error {
+// exchange takes those who answered out of targets, and says to whom the last
+// request could not be sent, and why. Its error is of all that are left.
+func exchange(ctx context.Context, mark uint32, targets map[netip.Addr]string, sizes map[string]int, answered func(string)) (map[netip.Addr]error, error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		return errors.Join(raw.Control(func(fd uintptr) {
 			// No packet is cut up here, whatever the kernel remembers of the path.
@@ -88,15 +94,15 @@ func exchange(ctx context.Context, mark uint32, targets map[netip.Addr]string, s
 	}}
 	conn, err := config.ListenPacket(ctx, "ip6:ipv6-icmp", "::")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer conn.Close()
 	until := time.Now().Add(pingFor)
-	sent := map[netip.Addr]error{}
+	unsent := map[netip.Addr]error{}
 	b := make([]byte, 1<<16)
 	for round := uint16(1); len(targets) > 0 && time.Now().Before(until) && ctx.Err() == nil; round++ {
 		for t, name := range targets {
-			_, sent[t] = conn.WriteTo(echo(round, sizes[name]), &net.IPAddr{IP: t.AsSlice()})
+			_, unsent[t] = conn.WriteTo(echo(round, sizes[name]), &net.IPAddr{IP: t.AsSlice()})
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(pingEvery))
 		for len(targets) > 0 {
@@ -105,7 +111,7 @@ func exchange(ctx context.Context, mark uint32, targets map[netip.Addr]string, s
 				break
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
 			a, ok := from.(*net.IPAddr)
 			if !ok || n < echoHeader || b[0] != echoReply || binary.BigEndian.Uint16(b[4:]) != identifier() {
@@ -118,12 +124,7 @@ func exchange(ctx context.Context, mark uint32, targets map[netip.Addr]string, s
 			}
 		}
 	}
-	for t := range targets {
-		if sent[t] != nil {
-			return sent[t]
-		}
-	}
-	return ctx.Err()
+	return unsent, ctx.Err()
 }
 
 func identifier() uint16 { return uint16(os.Getpid()) }
