@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
 	"picot.dev/picot/fastpath/srv6"
@@ -30,7 +31,8 @@ func doctorCommand() *cobra.Command {
 		Short: "Check everything an agent of this node depends on",
 		Long: `Check everything an agent of this node depends on, before or beside it, and say
 how to mend what is wrong: kernel, limits, bpffs, devices, offloads, MTU, locators,
-routes, next hops, and the running agent. Give the agent's flags. It changes nothing.
+routes, next hops, and the running agent. Give the agent's flags; those that say nothing of
+what is checked are ignored. It changes nothing.
 
 The exit status is 0 if nothing fails, 1 otherwise; a warning is no failure.`,
 		Args: cobra.NoArgs,
@@ -74,7 +76,19 @@ The exit status is 0 if nothing fails, 1 otherwise; a warning is no failure.`,
 	f.BoolVar(&ping, "ping", false, "send ICMPv6 echo requests to a SID of every other node (default: if an agent runs here)")
 	f.BoolVarP(&quiet, "quiet", "q", false, "show only what warns or fails")
 	f.StringVarP(&output, "output", "o", output, "table, json or yaml")
+	ignoreOthersOf(agentCommand(), f)
 	return cmd
+}
+
+// ignoreOthersOf has f take, and ignore, the flags of a command that it lacks: a
+// command line can be copied. Help does not show them.
+func ignoreOthersOf(cmd *cobra.Command, f *pflag.FlagSet) {
+	cmd.Flags().VisitAll(func(other *pflag.Flag) {
+		if f.Lookup(other.Name) == nil {
+			other.Hidden = true
+			f.AddFlag(other)
+		}
+	})
 }
 
 var doctorNodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)

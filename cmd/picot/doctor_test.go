@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"picot.dev/picot/internal/doctor"
@@ -136,4 +137,48 @@ func TestDoctorTellsOfAnAgentElsewhere(t *testing.T) {
 		return
 	}
 	t.Errorf("nothing is said: %s", out)
+}
+
+// A copied command line of an agent is taken, flag by flag, with the same kinds of
+// values; what doctor ignores is not in its help.
+func TestDoctorTakesEveryFlagOfTheAgent(t *testing.T) {
+	values := map[string]string{
+		"bool": "true", "string": "x", "stringSlice": "x,y", "int": "1", "intSlice": "0,1", "uint8": "7", "uint16": "7", "uint32": "7", "float64": "0.5", "duration": "1s",
+	}
+	n := 0
+	agentCommand().Flags().VisitAll(func(a *pflag.Flag) {
+		n++
+		value, ok := values[a.Value.Type()]
+		if !ok {
+			t.Fatalf("--%s is a %s: give the test a value", a.Name, a.Value.Type())
+		}
+		lines := [][]string{{"--" + a.Name + "=" + value}, {"--" + a.Name, value}}
+		if a.NoOptDefVal != "" {
+			lines[1] = []string{"--" + a.Name}
+		}
+		for _, line := range lines {
+			cmd := doctorCommand()
+			if err := cmd.ParseFlags(line); err != nil {
+				t.Errorf("%q: %v", line, err)
+			} else if args := cmd.Flags().Args(); len(args) > 0 {
+				t.Errorf("%q: left %q", line, args)
+			}
+		}
+	})
+	if n < 60 {
+		t.Errorf("only %d flags", n)
+	}
+	line := "doctor --node-name n1 --run-dir " + t.TempDir() + " --max-ports 1 --metrics-addr 127.0.0.1:9 --refresh 10s --sweep-grace 0s --fixed-source --takeover" +
+		" --lease-interval 5s --gateway --gateway-mode overlay --log-level debug --answer-rate 7 --learn-expiry 10m --cpus 1023 -o json"
+	out, err := doctorSays(t, line)
+	if err == nil || !strings.Contains(err.Error(), "checks fail") || !strings.Contains(out, `"checks"`) {
+		t.Errorf("a copied command line: %v: %s", err, out)
+	}
+	help, err := doctorSays(t, "doctor --help")
+	if err != nil || !strings.Contains(help, "--max-ports") || strings.Contains(help, "--metrics-addr") || strings.Contains(help, "--takeover") {
+		t.Errorf("help: %v: %s", err, help)
+	}
+	if _, err := doctorSays(t, "doctor --refresh soon"); err == nil || !strings.Contains(err.Error(), "--refresh") {
+		t.Errorf("a value that is none: %v", err)
+	}
 }
