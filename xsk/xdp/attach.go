@@ -214,6 +214,6 @@ func foreignError(dev *device) error {
 		}
 		p.Close()
 	}
-	return fmt.Errorf("%w: %s runs XDP program %d%s, which is not pinned here and is left alone; remove it with its owner's tool,%s or with `ip link set dev %s xdp off`",
+	return fmt.Errorf("%w: %s runs XDP program %d%s, which is not pinned here and is left alone; remove it with its owner's tool,%s or with `ip link set dev %s xdp off` (xdpgeneric off if it is generic; neither helps against a bpf_link)",
 		ErrForeignProgram, dev.name, id, name, hint, dev.name)
 }
