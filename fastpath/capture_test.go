@@ -393,16 +393,7 @@ func TestRoundDoesNotAllocate(t *testing.T) {
 // once, also when their pieces cross to another worker.
 func TestCaptureJumboFrames(t *testing.T) {
 	for _, workers := range []int{1, 2} {
-		r := newRig(t, Config{Workers: workers, UplinkQueues: []int{1}})
-		for _, id := range []table.PortID{r.portA, r.portB} {
-			p := r.Snapshot().Ports[id.Index()]
-			p.MTU = 9000
-			r.must(r.SetPort(p))
-		}
-		r.setNode2(9200)
-		s := r.Snapshot()
-		r.Publish(s)
-		r.must(r.Quiesce(t.Context(), s.Version))
+		r := jumboRig(t, workers)
 		c, err := r.StartCapture(CaptureOptions{Snaplen: 8000})
 		r.must(err)
 		for i, x := range []struct {

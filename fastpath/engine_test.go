@@ -286,18 +286,25 @@ func TestBogusRingEntriesAreCountedAndHarmless(t *testing.T) {
 	eventually(t, "bogus completions counted", func() bool { return r.Counters(r.portB.Index()).Bogus >= 3 })
 }
 
+// jumboRig has ports and a way to the other node that take frames in pieces.
+func jumboRig(t *testing.T, workers int) *rig {
+	t.Helper()
+	r := newRig(t, Config{Workers: workers, UplinkQueues: []int{1}})
+	for _, id := range []table.PortID{r.portA, r.portB} {
+		p := r.Snapshot().Ports[id.Index()]
+		p.MTU = 9000
+		r.must(r.SetPort(p))
+	}
+	r.setNode2(9200)
+	s := r.Snapshot()
+	r.Publish(s)
+	r.must(r.Quiesce(t.Context(), s.Version))
+	return r
+}
+
 func TestJumboFrames(t *testing.T) {
 	for _, workers := range []int{1, 2} {
-		r := newRig(t, Config{Workers: workers, UplinkQueues: []int{1}})
-		for _, id := range []table.PortID{r.portA, r.portB} {
-			p := r.Snapshot().Ports[id.Index()]
-			p.MTU = 9000
-			r.must(r.SetPort(p))
-		}
-		r.setNode2(9200)
-		s := r.Snapshot()
-		r.Publish(s)
-		r.must(r.Quiesce(context.Background(), s.Version))
+		r := jumboRig(t, workers)
 		local, remote := udpFrame(macB, macA, false, 7, 8900), udpFrame(macD, macA, true, 7, 8900)
 		small := udpTo(t, macB, ipB, 9)
 		for _, f := range [][]byte{small, local, small, remote, small} {

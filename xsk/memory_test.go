@@ -3,7 +3,10 @@ package xsk_test
 import (
 	"errors"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -120,17 +123,30 @@ func TestHugePagesWhenReserved(t *testing.T) {
 	const knob = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 	before, err := os.ReadFile(knob)
 	if err != nil {
-		t.Skipf("no 2 MiB huge pages: %v", err)
+		t.Fatalf("%v: use a kernel with CONFIG_HUGETLBFS and 2 MiB pages", err)
 	}
-	if string(before) != "0\n" {
-		t.Skip("huge pages are reserved already: not touching another's reservation")
+	had, err := strconv.Atoi(strings.TrimSpace(string(before)))
+	if err != nil {
+		t.Fatal(err)
 	}
-	defer os.WriteFile(knob, before, 0)
-	if err := os.WriteFile(knob, []byte("4"), 0); err != nil {
-		t.Skipf("cannot reserve huge pages: %v", err)
-	}
-	if got, _ := os.ReadFile(knob); string(got) != "4\n" {
-		t.Skipf("the machine gave %q of 4 huge pages", got)
+	t.Cleanup(func() { // after the memory is closed
+		if err := os.WriteFile(knob, before, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	// The kernel looks for room anew each time it is asked.
+	want := strconv.Itoa(had + 4)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if err := os.WriteFile(knob, []byte(want), 0); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(knob)
+		if err == nil && strings.TrimSpace(string(got)) == want {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%q huge pages of %s, %v: free memory, or compact it (echo 1 > /proc/sys/vm/compact_memory)", got, want, err)
+		}
 	}
 	m, err := xsk.NewMemory(xsk.MemoryOptions{Shards: 3, ChunksPerShard: 512 + 100, HugePages: true})
 	if err != nil {

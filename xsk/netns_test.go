@@ -29,7 +29,7 @@ func inNetns(t *testing.T) {
 	}
 	runtime.LockOSThread() // never unlocked: the runtime ends the thread
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skipf("cannot make a network namespace: %v", err)
+		t.Fatalf("cannot make a network namespace: %v: run it with CAP_SYS_ADMIN", err)
 	}
 	// New devices must not speak by themselves.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -86,7 +86,7 @@ func redirector(t *testing.T, l netlink.Link, frags bool) *ebpf.Map {
 	}
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 16})
 	if err != nil {
-		t.Skipf("cannot make an XSKMAP: %v", err)
+		t.Fatalf("cannot make an XSKMAP: %v: use a kernel with CONFIG_XDP_SOCKETS", err)
 	}
 	t.Cleanup(func() { m.Close() })
 	spec := &ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: asm.Instructions{
