@@ -153,6 +153,47 @@ func TestHandoverCarriesEveryFrameOn(t *testing.T) {
 	}
 }
 
+// Frames nobody holds are taken over in the order in which a new engine has them.
+func TestFreeFramesComeAsInANewEngine(t *testing.T) {
+	e, err := New(Config{Workers: 1, MaxPorts: 2, PortsPerShard: 2, ChunksPerShard: 256, NUMANode: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Clone(e.shards[0].free)
+	e.takePlaces(make([]byte, 4*len(e.places)), nil)
+	if !slices.Equal(e.shards[0].free, want) {
+		t.Errorf("free frames %v, want %v", e.shards[0].free, want)
+	}
+	if err := e.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The memory of a cold start is taken once a socket is with its worker, not before.
+func TestMemoryIsTakenAfterTheFirstSocket(t *testing.T) {
+	e, err := New(Config{Workers: 1, MaxPorts: 2, PortsPerShard: 2, ChunksPerShard: 256, UplinkQueues: []int{1}, NUMANode: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.touched != nil {
+		t.Error("taken before there is a socket")
+	}
+	at, err := e.Place()
+	if err != nil {
+		t.Fatal(err)
+	}
+	xs, _ := xsktest.New(t, e.Memory(), e.Memory().Shard(at.Shard), xsk.Options{})
+	if err := e.AddPort(1, 0, at, xs); err != nil {
+		t.Fatal(err)
+	}
+	if e.touched == nil {
+		t.Error("not taken")
+	}
+	if err := e.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A worker whose thread had no turn before the others were let go still says when it
 // began.
 func TestWorkerLateForTheHold(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -125,7 +126,7 @@ func (p *statePage) await(writer *net.UnixConn, d time.Duration) error {
 				perr = fmt.Errorf("state page: %w", err)
 			case fds[0].Revents != 0:
 			case n == 0:
-				perr = fmt.Errorf("state page: nothing written within %v", d)
+				perr = fmt.Errorf("state page: nothing written within %v: %w", d, os.ErrDeadlineExceeded)
 			default:
 				perr = fmt.Errorf("state page: %w", io.EOF)
 			}

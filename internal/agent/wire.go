@@ -63,9 +63,7 @@ func sendFDs(c *net.UnixConn, fds []int) error {
 func receiveFDs(c *net.UnixConn, want int) (fds []int, err error) {
 	defer func() {
 		if err != nil {
-			for _, fd := range fds {
-				_ = unix.Close(fd)
-			}
+			_ = closeFDs(fds)
 			fds = nil
 		}
 	}()
