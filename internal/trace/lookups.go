@@ -38,16 +38,23 @@ func (x *run) lookups(net table.NetIndex) {
 
 // question tells who has the address that is asked for.
 func (x *run) question(net table.NetIndex) {
-	ip := x.trace.Message.Target
+	x.holder("neighbour", net, x.trace.Message.Target)
+}
+
+// holder tells who has ip and where that station is; false: nobody, or the gateway.
+func (x *run) holder(step string, net table.NetIndex, ip packet.IP) (f table.Target, ok bool) {
 	n, ok := x.snap.Neighbor(net, ip)
 	if !ok {
-		x.step("neighbour", "%s is nobody's", ip)
-		return
+		x.step(step, "%s is nobody's", ip)
+		return f, false
 	}
 	x.neighbor(net, ip, n)
-	if !n.Gateway() {
-		x.where(net, n.MAC(), x.snap.FDB(net, n.MAC48()))
+	if n.Gateway() {
+		return f, false
 	}
+	f = x.snap.FDB(net, n.MAC48())
+	x.where(net, n.MAC(), f)
+	return f, true
 }
 
 // routed tells where the network's gateway sends an IP packet.
@@ -58,15 +65,7 @@ func (x *run) routed(net table.NetIndex) {
 		return
 	}
 	_, _, ip := addressesOf(b, &l)
-	n, ok := x.snap.Neighbor(net, ip)
-	if !ok {
-		x.step("gateway", "%s is nobody's", ip)
-		return
-	}
-	x.neighbor(net, ip, n)
-	if !n.Gateway() {
-		f := x.snap.FDB(net, n.MAC48())
-		x.where(net, n.MAC(), f)
+	if f, ok := x.holder("gateway", net, ip); ok {
 		x.allowed(net, f)
 		x.way(f)
 	}
