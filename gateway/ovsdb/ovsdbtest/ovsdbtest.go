@@ -82,7 +82,7 @@ func Start(t testing.TB, schema string, flags ...string) *Server {
 	t.Helper()
 	for _, f := range []string{"ovsdb-server", "ovsdb-tool"} {
 		if _, err := exec.LookPath(f); err != nil {
-			t.Skipf("no %s on this machine", f)
+			t.Fatalf("no %s: run scripts/install-deps", f)
 		}
 	}
 	// t.TempDir is too long a path for a unix socket when tests have long names
